@@ -1,0 +1,7 @@
+//! The rules of the service as plain values and functions: no I/O, no clock, no randomness, no HTTP.
+//!
+//! Everything here can be read, tested and fuzzed alone. Time and random bytes come in as parameters.
+
+pub mod names;
+pub mod rbac;
+pub mod roles;

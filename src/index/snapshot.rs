@@ -1,0 +1,237 @@
+//! What a decision sees: one version of everything.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::domain::rbac::RuleSet;
+use crate::records::{Account, Claim, ClusterCredential, Ledger, Reservation, TokenRecord, TokenUse};
+use crate::resources::grant::{SubjectKind, TargetKind};
+use crate::resources::{AccessRole, Cluster, Grant, Project, Team, User};
+use crate::store::Revision;
+
+/// A persistent map: cloning is cheap, and versions share structure.
+pub type Map<V> = imbl::HashMap<Arc<str>, V>;
+
+/// A resource and the revision of its last change.
+#[derive(Debug, Clone)]
+pub struct Stored<T> {
+    /// `resourceVersion`.
+    pub revision: Revision,
+    /// The resource.
+    pub object: T,
+}
+
+/// The secret side of an account as the index knows it.
+#[derive(Debug, Clone)]
+pub enum AccountState {
+    /// The record opened.
+    Known(Stored<Arc<Account>>),
+    /// The record is there and does not open. The account is refused: it may be suspended.
+    Unreadable(Revision),
+}
+
+/// A role with its effective rules.
+#[derive(Debug, Clone)]
+pub struct CompiledRole {
+    /// Name of the role.
+    pub name: Arc<str>,
+    /// Effective rules, inheritance resolved; empty where `error` is set.
+    pub rules: RuleSet,
+    /// Why the role gives nothing, where it does not.
+    pub error: Option<String>,
+}
+
+/// A grant with its times parsed.
+#[derive(Debug, Clone)]
+pub struct GrantEntry {
+    /// `resourceVersion`.
+    pub revision: Revision,
+    /// The grant's name.
+    pub name: Arc<str>,
+    /// The resource.
+    pub object: Grant,
+    /// When it ends.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A token with its hash and times parsed.
+#[derive(Debug, Clone)]
+pub struct TokenEntry {
+    /// Revision of the record.
+    pub revision: Revision,
+    /// The record.
+    pub record: TokenRecord,
+    /// SHA-256 of the secret.
+    pub hash: [u8; 32],
+    /// When it ends.
+    pub expires_at: Timestamp,
+}
+
+/// What is seen of a cluster just now. Kept in memory only: after a restart nothing is known, and refused, until the
+/// cluster has been seen again.
+#[derive(Debug, Clone, Default)]
+pub struct ObservedCluster {
+    /// UID of the Cluster resource that was observed.
+    pub cluster_uid: String,
+    /// Kubernetes version as (major, minor).
+    pub version: Option<(u32, u32)>,
+    /// Whether requests may be sent: identity proven, version accepted, rights and guards as they must be.
+    pub usable: bool,
+    /// Why not, for people.
+    pub reason: String,
+    /// UIDs of the namespaces that exist and are not being deleted.
+    pub namespaces: Map<Arc<str>>,
+}
+
+/// One version of everything.
+#[derive(Clone, Default)]
+pub struct Snapshot {
+    /// Revision of the store that this is the truth of.
+    pub revision: Revision,
+    /// Epoch of the installation; tokens of another one are dead.
+    pub global_epoch: u64,
+    /// Clusters by name.
+    pub clusters: Map<Arc<Stored<Cluster>>>,
+    /// Users by name.
+    pub users: Map<Arc<Stored<User>>>,
+    /// Accounts by user name.
+    pub accounts: Map<AccountState>,
+    /// Teams by name.
+    pub teams: Map<Arc<Stored<Team>>>,
+    /// AccessRoles as written, by name.
+    pub access_roles: Map<Arc<Stored<AccessRole>>>,
+    /// All roles, built-in ones included, compiled.
+    pub roles: Map<Arc<CompiledRole>>,
+    /// Projects by name.
+    pub projects: Map<Arc<Stored<Project>>>,
+    /// Grants by name.
+    pub grants: Map<Arc<GrantEntry>>,
+    /// Claims by `<cluster>/<namespace>`.
+    pub claims: Map<Arc<Stored<Claim>>>,
+    /// Ledgers by `<project>/<cluster>`.
+    pub ledgers: Map<Arc<Stored<Ledger>>>,
+    /// Reserved project names.
+    pub reservations: Map<Arc<Stored<Reservation>>>,
+    /// Tokens by id.
+    pub tokens: Map<Arc<TokenEntry>>,
+    /// Use of tokens by id.
+    pub token_uses: Map<Arc<Stored<TokenUse>>>,
+    /// Cluster credentials by cluster name.
+    pub credentials: Map<Arc<Stored<ClusterCredential>>>,
+    /// What is seen of clusters, by name.
+    pub observed: Map<Arc<ObservedCluster>>,
+
+    // Derived.
+    pub(super) teams_of_user: Map<Vec<Arc<str>>>,
+    pub(super) grants_of_user: Map<Vec<Arc<GrantEntry>>>,
+    pub(super) grants_of_team: Map<Vec<Arc<GrantEntry>>>,
+    pub(super) claims_of_cluster: Map<imbl::OrdMap<Arc<str>, Arc<Stored<Claim>>>>,
+    pub(super) tokens_of_user: Map<Vec<Arc<str>>>,
+}
+
+impl Snapshot {
+    /// The claim on a namespace.
+    pub fn claim(&self, cluster: &str, namespace: &str) -> Option<&Arc<Stored<Claim>>> {
+        self.claims_of_cluster.get(cluster)?.get(namespace)
+    }
+
+    /// All claims on a cluster, sorted by namespace.
+    pub fn claims_on(&self, cluster: &str) -> impl Iterator<Item = &Arc<Stored<Claim>>> {
+        self.claims_of_cluster.get(cluster).into_iter().flat_map(|claims| claims.values())
+    }
+
+    /// Teams that list the user by name and UID.
+    pub fn teams_of(&self, user: &User) -> impl Iterator<Item = &Arc<str>> {
+        let name = user.metadata.name.as_deref().unwrap_or_default();
+        let uid = user.metadata.uid.as_deref().unwrap_or_default();
+        self.teams_of_user.get(name).into_iter().flatten().filter(move |team| self.is_member(team, name, uid))
+    }
+
+    fn is_member(&self, team: &str, user: &str, uid: &str) -> bool {
+        !uid.is_empty()
+            && self.teams.get(team).is_some_and(|team| {
+                let uids = team.object.status.as_ref().map(|status| &status.member_uids);
+                uids.and_then(|uids| uids.get(user)).is_some_and(|known| known == uid)
+            })
+    }
+
+    /// Every grant that the user holds now, directly or by a team: resolved, not expired, and given to exactly this
+    /// user or team and on exactly this target, not on one that had the same name before.
+    pub fn holdings<'a>(&'a self, user: &'a User, now: Timestamp) -> impl Iterator<Item = &'a Arc<GrantEntry>> {
+        let name = user.metadata.name.as_deref().unwrap_or_default();
+        let own = self.grants_of_user.get(name).into_iter().flatten();
+        let teams = self.teams_of(user).filter_map(|team| self.grants_of_team.get(team)).flatten();
+        own.chain(teams).filter(move |grant| self.in_force(grant, now))
+    }
+
+    /// Whether a grant gives anything to anybody now.
+    pub fn in_force(&self, grant: &GrantEntry, now: Timestamp) -> bool {
+        let Some(status) = &grant.object.status else { return false };
+        let spec = &grant.object.spec;
+        let subject = match spec.subject.kind {
+            SubjectKind::User => uid(self.users.get(spec.subject.name.as_str()).map(|u| &u.object.metadata)),
+            SubjectKind::Team => uid(self.teams.get(spec.subject.name.as_str()).map(|t| &t.object.metadata)),
+        };
+        let target_ok = match spec.target.kind {
+            TargetKind::Platform => true,
+            TargetKind::Project => {
+                same(uid(self.projects.get(spec.target.name.as_str()).map(|p| &p.object.metadata)), &status.target_uid)
+            }
+            TargetKind::Cluster => {
+                same(uid(self.clusters.get(spec.target.name.as_str()).map(|c| &c.object.metadata)), &status.target_uid)
+            }
+        };
+        same(subject, &status.subject_uid) && target_ok && grant.expires_at.is_none_or(|end| now < end)
+    }
+
+    /// Ids of the tokens of a user, live or not.
+    pub fn tokens_of(&self, user: &str) -> impl Iterator<Item = &Arc<TokenEntry>> {
+        self.tokens_of_user.get(user).into_iter().flatten().filter_map(|id| self.tokens.get(id))
+    }
+
+    /// Whether the account may act at all. A record that does not open counts as suspended.
+    pub fn account_may_act(&self, user: &User) -> bool {
+        let name = user.metadata.name.as_deref().unwrap_or_default();
+        let alive = user.metadata.deletion_timestamp.is_none() && !user.spec.disabled;
+        let not_suspended = match self.accounts.get(name) {
+            None => true,
+            Some(AccountState::Unreadable(_)) => false,
+            Some(AccountState::Known(account)) => {
+                account.object.suspended.is_none() || Some(&account.object.user_uid) != user.metadata.uid.as_ref()
+            }
+        };
+        alive && not_suspended
+    }
+
+    /// Epoch that credentials of the account must carry; `None` where it cannot be known.
+    pub fn epoch_of(&self, user: &User) -> Option<u64> {
+        let name = user.metadata.name.as_deref().unwrap_or_default();
+        match self.accounts.get(name) {
+            None => Some(0),
+            Some(AccountState::Unreadable(_)) => None,
+            Some(AccountState::Known(account)) if Some(&account.object.user_uid) == user.metadata.uid.as_ref() => {
+                Some(account.object.epoch)
+            }
+            // The record is of an account that had the name before.
+            Some(AccountState::Known(_)) => Some(0),
+        }
+    }
+
+    /// Whether a token is alive, and whose it is: owner of the same UID that may act, same epochs, not expired.
+    pub fn live_owner(&self, token: &TokenEntry, now: Timestamp) -> Option<&Arc<Stored<User>>> {
+        let user = self.users.get(token.record.user.as_str())?;
+        let same_uid = user.object.metadata.uid.as_deref() == Some(token.record.user_uid.as_str());
+        let epochs =
+            token.record.global_epoch == self.global_epoch && self.epoch_of(&user.object) == Some(token.record.epoch);
+        (same_uid && epochs && now < token.expires_at && self.account_may_act(&user.object)).then_some(user)
+    }
+}
+
+fn uid(metadata: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>) -> Option<&str> {
+    metadata?.uid.as_deref()
+}
+
+fn same(current: Option<&str>, recorded: &Option<String>) -> bool {
+    matches!((current, recorded), (Some(current), Some(recorded)) if current == recorded)
+}

@@ -1,0 +1,92 @@
+//! `Cluster`: an imported Kubernetes cluster.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Condition;
+
+/// What the service needs to know to reach a cluster, and how far tenants may reach in it.
+#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "bailiwick.dev",
+    version = "v1alpha1",
+    kind = "Cluster",
+    plural = "clusters",
+    category = "bailiwick",
+    status = "ClusterStatus",
+    printcolumn = r#"{"name":"Server","type":"string","jsonPath":".spec.connection.direct.server"}"#,
+    printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version"}"#,
+    printcolumn = r#"{"name":"Reachable","type":"string","jsonPath":".status.reachable"}"#,
+    printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".status.impersonation"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClusterSpec {
+    /// Name for people; the resource's name is used where this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    /// How the service reaches the cluster's API server.
+    pub connection: Connection,
+    /// Kubernetes versions that are accepted; outside of it requests are refused. Absent: 1.30 and later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_versions: Option<VersionRange>,
+    /// API groups that tenants may reach beside the built-in ones, where a role grants them.
+    #[serde(default, rename = "tenantAPIGroups", skip_serializing_if = "Vec::is_empty")]
+    pub tenant_api_groups: Vec<String>,
+}
+
+/// How a cluster is reached. Exactly one member is set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Connection {
+    /// The service dials the API server itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct: Option<DirectConnection>,
+}
+
+/// Address and trust of an API server. The credentials are not here; see `cluster import`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DirectConnection {
+    /// `https://host:port`, without path, query or user.
+    pub server: String,
+    /// The CA certificates that the API server's certificate must chain to, in PEM. Nothing else is trusted.
+    pub certificate_authority: String,
+    /// Name expected in the certificate where it differs from the host in `server`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_server_name: Option<String>,
+}
+
+/// A range of Kubernetes minor versions, both ends included, written `1.30`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct VersionRange {
+    /// Oldest accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<String>,
+    /// Newest accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<String>,
+}
+
+/// What was last seen of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// `Reachable`, `VersionSupported`, `RightsComplete`, `GuardsInForce`, `Reconciled`.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// The status of the condition `Reachable`, for columns.
+    #[serde(default)]
+    pub reachable: String,
+    /// Version that the API server reports.
+    #[serde(default)]
+    pub version: String,
+    /// `constrained` (Kubernetes 1.36 on), `limited` (legacy, by resource names) or `refused`.
+    #[serde(default)]
+    pub impersonation: String,
+    /// UID of the namespace kube-system: the identity of the cluster behind the address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
+}

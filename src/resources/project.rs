@@ -1,0 +1,183 @@
+//! `Project`: what one team owns.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Condition;
+
+/// Namespaces on one or more clusters, and the walls around them.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "bailiwick.dev",
+    version = "v1alpha1",
+    kind = "Project",
+    plural = "projects",
+    category = "bailiwick",
+    status = "ProjectStatus",
+    printcolumn = r#"{"name":"Display name","type":"string","jsonPath":".spec.displayName"}"#,
+    printcolumn = r#"{"name":"Namespaces","type":"integer","jsonPath":".status.namespaceCount"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.ready"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProjectSpec {
+    /// Name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    /// AccessRoles that the project uses beside owner, member and viewer; only these are bound in its namespaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
+    /// Where the project lives.
+    #[serde(default)]
+    pub clusters: Vec<ProjectCluster>,
+    /// Pod Security levels of its namespaces.
+    #[serde(default)]
+    pub pod_security: PodSecurity,
+    /// Which traffic its Pods may send and receive.
+    #[serde(default)]
+    pub network_isolation: NetworkIsolation,
+    /// Requests and limits of containers that name none (a LimitRange).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_defaults: Option<ContainerDefaults>,
+}
+
+/// A project's place on one cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProjectCluster {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Declared namespaces; they exist as long as they stand here.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
+    /// Prefix of the names that members may create, ending in `-`. No prefix may begin another project's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Most namespaces the project may have here, declared ones included. Absent: the declared ones only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_namespaces: Option<u32>,
+    /// Hard limits of the whole project on this cluster, in ResourceQuota's keys (`requests.cpu`, `pods`, …).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub quota: BTreeMap<String, String>,
+    /// Shares of single namespaces, by namespace and key; what is absent gets limit ÷ `maxNamespaces`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shares: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// Levels of <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PodSecurity {
+    /// Pods below this level are refused.
+    #[serde(default = "baseline")]
+    pub enforce: PodSecurityLevel,
+    /// Pods below this level are recorded in the cluster's audit log.
+    #[serde(default = "restricted")]
+    pub audit: PodSecurityLevel,
+    /// Pods below this level are accepted with a warning.
+    #[serde(default = "restricted")]
+    pub warn: PodSecurityLevel,
+}
+
+fn baseline() -> PodSecurityLevel {
+    PodSecurityLevel::Baseline
+}
+
+fn restricted() -> PodSecurityLevel {
+    PodSecurityLevel::Restricted
+}
+
+impl Default for PodSecurity {
+    fn default() -> Self {
+        Self { enforce: baseline(), audit: restricted(), warn: restricted() }
+    }
+}
+
+/// A Pod Security level; `privileged` can only be enforced where the cluster's administrator allowed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PodSecurityLevel {
+    /// No limits.
+    Privileged,
+    /// No known escalations.
+    Baseline,
+    /// Hardened.
+    Restricted,
+}
+
+impl PodSecurityLevel {
+    /// The value of the label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Privileged => "privileged",
+            Self::Baseline => "baseline",
+            Self::Restricted => "restricted",
+        }
+    }
+}
+
+/// Reach of a project's Pods on the network. DNS is always allowed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NetworkIsolation {
+    /// No NetworkPolicies of ours; members may write their own.
+    #[default]
+    None,
+    /// Traffic within the project only, both directions.
+    Project,
+    /// Traffic within each namespace only, both directions.
+    Namespace,
+}
+
+/// Defaults of a LimitRange of type Container.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ContainerDefaults {
+    /// `defaultRequest`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, String>,
+    /// `default`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+}
+
+/// What was last seen of a project's namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProjectStatus {
+    /// `Ready` and, where something is wrong, the rest.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// The status of the condition `Ready`, for columns.
+    #[serde(default)]
+    pub ready: String,
+    /// Number of namespaces, on all clusters.
+    #[serde(default)]
+    pub namespace_count: u32,
+    /// Each namespace.
+    #[serde(default)]
+    pub namespaces: Vec<NamespaceStatus>,
+}
+
+/// One namespace of a project.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceStatus {
+    /// Cluster.
+    pub cluster: String,
+    /// Namespace.
+    pub name: String,
+    /// `Ready`, `Pending`, `Refused` or `Terminating`.
+    pub state: String,
+    /// What stands in the way, where something does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Hard limits of its ResourceQuota.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hard: BTreeMap<String, String>,
+    /// Use against them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub used: BTreeMap<String, String>,
+}
