@@ -3,5 +3,6 @@
 //! Everything here can be read, tested and fuzzed alone. Time and random bytes come in as parameters.
 
 pub mod names;
+pub mod quantity;
 pub mod rbac;
 pub mod roles;
