@@ -1,1 +1,4 @@
-//! (being written)
+//! The clusters: how they are reached, what the service may do there, whether they are as they must be.
+
+pub mod endpoint;
+pub mod names;
