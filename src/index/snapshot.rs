@@ -80,8 +80,20 @@ pub struct ObservedCluster {
     pub usable: bool,
     /// Why not, for people.
     pub reason: String,
+    /// How identities are written on requests to it.
+    pub impersonation: Impersonation,
     /// UIDs of the namespaces that exist and are not being deleted.
     pub namespaces: Map<Arc<str>>,
+}
+
+/// How the forwarding account may act for people in a cluster.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Impersonation {
+    /// Constrained impersonation (KEP-5284, Kubernetes 1.36 on): the person is the user.
+    #[default]
+    Constrained,
+    /// The older verb, limited by resource names: the project is the user, the person an extra.
+    Limited,
 }
 
 /// One version of everything.
