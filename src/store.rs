@@ -5,7 +5,11 @@
 //! revision of every change, compare-and-swap is on single objects only, and a watch replays every change after a
 //! revision in order.
 
+#[doc(hidden)]
+pub mod conformance;
+pub mod lock;
 pub mod sealed;
+pub mod sqlite;
 
 use std::fmt;
 use std::sync::Arc;
@@ -209,6 +213,14 @@ pub enum StoreError {
         /// Oldest revision a watch can start from.
         oldest: Revision,
     },
+    /// Watch: no such revision was ever written; list again.
+    #[error("revision {asked} is in the future; the newest is {newest}")]
+    Future {
+        /// Revision asked for.
+        asked: Revision,
+        /// Newest revision.
+        newest: Revision,
+    },
     /// The engine failed.
     #[error("the store is not available: {0}")]
     Unavailable(String),
@@ -239,12 +251,15 @@ pub trait Store: Send + Sync + 'static {
     async fn update(&self, key: Key, expected: Revision, value: Bytes) -> Result<Revision, StoreError>;
     /// Deletes an object that has not changed since `expected`.
     async fn delete(&self, key: Key, expected: Revision) -> Result<Revision, StoreError>;
-    /// All changes after `from`, of all kinds, in order, without gaps.
+    /// All changes after `from`, of all kinds, in order, without gaps. Fails with [`StoreError::Compacted`] where the
+    /// history no longer reaches back to `from` (the stream too, where its reader falls that far behind), and with
+    /// [`StoreError::Future`] where `from` was never written.
     async fn watch(&self, from: Revision) -> Result<Events, StoreError>;
     /// The newest revision.
     async fn revision(&self) -> Result<Revision, StoreError>;
     /// Whether decisions may rest on this store now.
     fn freshness(&self) -> Freshness;
-    /// Returns once watches of this store have been handed every change up to `revision`.
+    /// Returns once every change up to `revision` is there for watches of this store to take: whoever polls one now
+    /// gets it without waiting for the engine. Waits for revisions that are yet to come.
     async fn barrier(&self, revision: Revision) -> Result<(), StoreError>;
 }

@@ -1,0 +1,269 @@
+//! The one writer: takes what waits, commits it together, shows it to watches, then acknowledges it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, ffi, named_params};
+use tokio::sync::{mpsc, oneshot};
+use tracing::error;
+
+use super::super::lock::DirectoryLock;
+use super::super::{Entry, Event, Key, Revision, StoreError};
+use super::history::History;
+use super::rows;
+use super::schema::{Start, unavailable};
+
+/// Writes that share a transaction. More would delay the first of them.
+const BATCH: usize = 256;
+
+/// What the writer is asked to do.
+pub(super) enum Command {
+    Write(Write, Reply),
+    /// Finish, close, give the lock up, then say so.
+    Close(oneshot::Sender<()>),
+}
+
+/// A compare-and-swap on one object.
+pub(super) enum Write {
+    Create { key: Key, value: Bytes },
+    Update { key: Key, expected: Revision, value: Bytes },
+    Delete { key: Key, expected: Revision },
+}
+
+type Reply = oneshot::Sender<Result<Revision, StoreError>>;
+
+/// The writer's side of the engine.
+pub(super) struct Writer {
+    connection: Connection,
+    lock: DirectoryLock,
+    history: Arc<History>,
+    at: Start,
+    history_events: u64,
+    history_bytes: u64,
+    /// Set when the kernel could not sync: what it dropped it may later report as written, so nothing is acknowledged
+    /// until the process has been started again and the log was read from the disk.
+    broken: Option<StoreError>,
+}
+
+/// Tells watches that the writer is gone, by panic too.
+struct Ending(Arc<History>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Writer {
+    pub(super) fn new(
+        connection: Connection,
+        lock: DirectoryLock,
+        at: Start,
+        history: Arc<History>,
+        history_events: u64,
+        history_bytes: u64,
+    ) -> Self {
+        Self { connection, lock, history, at, history_events: history_events.max(1), history_bytes, broken: None }
+    }
+
+    /// Works until the store is dropped or closed.
+    pub(super) fn run(mut self, mut received: mpsc::Receiver<Command>) {
+        let ending = Ending(self.history.clone());
+        let mut close = None;
+        while close.is_none()
+            && let Some(first) = received.blocking_recv()
+        {
+            let mut batch = vec![];
+            let mut next = Some(first);
+            while let Some(command) = next {
+                match command {
+                    Command::Write(write, reply) => batch.push((write, reply)),
+                    Command::Close(done) => {
+                        close = Some(done);
+                        break;
+                    }
+                }
+                next = if batch.len() < BATCH { received.try_recv().ok() } else { None };
+            }
+            self.commit(batch);
+        }
+        drop(received);
+        drop(ending);
+        drop(self.connection);
+        drop(self.lock);
+        if let Some(done) = close {
+            // Whoever asked may have stopped waiting.
+            let _ = done.send(());
+        }
+    }
+
+    /// Commits a batch and answers for each of it. A caller that stopped waiting gets no answer; its write stands.
+    fn commit(&mut self, batch: Vec<(Write, Reply)>) {
+        if batch.is_empty() {
+            return;
+        }
+        let outcome = match &self.broken {
+            Some(error) => Err(error.clone()),
+            None => self.transact(&batch).map_err(|error| self.failed(&error)),
+        };
+        match outcome {
+            Ok((results, at)) => {
+                self.at = at;
+                self.history.publish(results.iter().filter_map(|result| result.as_ref().ok()).cloned().collect());
+                for ((_, reply), result) in batch.into_iter().zip(results) {
+                    let _ = reply.send(result.map(|event| event.revision()));
+                }
+            }
+            // Conflicts were found against changes that did not happen, so they are no answer either.
+            Err(error) => {
+                for (_, reply) in batch {
+                    let _ = reply.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, why: &rusqlite::Error) -> StoreError {
+        error!(%why, "the store could not commit");
+        let extended = why.sqlite_error().map(|error| error.extended_code);
+        if matches!(extended, Some(ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)) {
+            self.broken = Some(StoreError::Unavailable(format!("{why}; writes are refused until the next start")));
+        }
+        unavailable(why)
+    }
+
+    /// All or nothing. Gives each write's event or refusal, and where the history stands then.
+    fn transact(&mut self, batch: &[(Write, Reply)]) -> rusqlite::Result<(Vec<Result<Event, StoreError>>, Start)> {
+        let mut at = self.at;
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut results = Vec::with_capacity(batch.len());
+        for (write, _) in batch {
+            let revision = Revision(at.newest.0 + 1);
+            let result = swap(&transaction, write, revision)?;
+            if let Ok(event) = &result {
+                record(&transaction, event)?;
+                at.newest = revision;
+                at.events += 1;
+                at.bytes += rows::size_of_values(event) as u64;
+            }
+            results.push(result);
+        }
+        // Some slack, so that not every write pays.
+        let slack = (self.history_events / 10).min(1000);
+        if at.events > self.history_events + slack || at.bytes > self.history_bytes + self.history_bytes / 10 {
+            compact(&transaction, &mut at, self.history_events, self.history_bytes)?;
+        }
+        transaction.commit()?;
+        Ok((results, at))
+    }
+}
+
+/// Changes one object, or says why not. An error fails the whole batch.
+fn swap(
+    transaction: &Transaction<'_>,
+    write: &Write,
+    revision: Revision,
+) -> rusqlite::Result<Result<Event, StoreError>> {
+    match write {
+        Write::Create { key, value } => {
+            let sql = "INSERT INTO objects (kind, name, revision, value) VALUES (:kind, :name, :revision, :value)
+                       ON CONFLICT (kind, name) DO NOTHING";
+            let changed = transaction.prepare_cached(sql)?.execute(named_params! {
+                ":kind": key.kind.as_str(), ":name": &*key.name, ":revision": rows::to_sql(revision), ":value": &**value,
+            })?;
+            if changed == 0 {
+                return Ok(Err(StoreError::AlreadyExists(key.clone())));
+            }
+            let entry = Entry { key: key.clone(), revision, value: value.clone() };
+            Ok(Ok(Event::Put { entry, created: true }))
+        }
+        Write::Update { key, expected, value } => {
+            let sql = "UPDATE objects SET revision = :revision, value = :value
+                       WHERE kind = :kind AND name = :name AND revision = :expected";
+            let changed = transaction.prepare_cached(sql)?.execute(named_params! {
+                ":kind": key.kind.as_str(), ":name": &*key.name, ":revision": rows::to_sql(revision), ":value": &**value,
+                ":expected": rows::to_sql(*expected),
+            })?;
+            if changed == 0 {
+                return lost(transaction, key, *expected).map(Err);
+            }
+            let entry = Entry { key: key.clone(), revision, value: value.clone() };
+            Ok(Ok(Event::Put { entry, created: false }))
+        }
+        Write::Delete { key, expected } => {
+            let sql =
+                "DELETE FROM objects WHERE kind = :kind AND name = :name AND revision = :expected RETURNING value";
+            let previous = transaction
+                .prepare_cached(sql)?
+                .query_row(
+                    named_params! {
+                        ":kind": key.kind.as_str(), ":name": &*key.name, ":expected": rows::to_sql(*expected),
+                    },
+                    |row| rows::bytes(row, 0),
+                )
+                .optional()?;
+            match previous {
+                Some(previous) => Ok(Ok(Event::Delete { key: key.clone(), revision, previous })),
+                None => lost(transaction, key, *expected).map(Err),
+            }
+        }
+    }
+}
+
+/// Why a swap found nothing.
+fn lost(transaction: &Transaction<'_>, key: &Key, expected: Revision) -> rusqlite::Result<StoreError> {
+    let sql = "SELECT revision FROM objects WHERE kind = :kind AND name = :name";
+    let current = transaction
+        .prepare_cached(sql)?
+        .query_row(named_params! { ":kind": key.kind.as_str(), ":name": &*key.name }, |row| row.get(0))
+        .optional()?
+        .map(rows::from_sql);
+    Ok(match current {
+        Some(current) => StoreError::Conflict { key: key.clone(), expected, current },
+        None => StoreError::NotFound(key.clone()),
+    })
+}
+
+fn record(transaction: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
+    let (type_, value, previous) = match event {
+        Event::Put { entry, created: true } => (rows::CREATED, Some(&*entry.value), None),
+        Event::Put { entry, created: false } => (rows::UPDATED, Some(&*entry.value), None),
+        Event::Delete { previous, .. } => (rows::DELETED, None, Some(&**previous)),
+    };
+    let sql = "INSERT INTO events (revision, kind, name, type, value, previous)
+               VALUES (:revision, :kind, :name, :type, :value, :previous)";
+    let key = event.key();
+    transaction.prepare_cached(sql)?.execute(named_params! {
+        ":revision": rows::to_sql(event.revision()), ":kind": key.kind.as_str(), ":name": &*key.name,
+        ":type": type_, ":value": value, ":previous": previous,
+    })?;
+    Ok(())
+}
+
+/// Drops the oldest events until the history is within its bounds; never the last one, which is the counter.
+fn compact(
+    transaction: &Transaction<'_>,
+    at: &mut Start,
+    history_events: u64,
+    history_bytes: u64,
+) -> rusqlite::Result<()> {
+    let sizes =
+        "SELECT revision, coalesce(length(value), 0) + coalesce(length(previous), 0) FROM events ORDER BY revision";
+    let mut statement = transaction.prepare_cached(sizes)?;
+    let mut sized = statement.query([])?;
+    while (at.events > history_events || at.bytes > history_bytes)
+        && let Some(row) = sized.next()?
+    {
+        let revision = rows::from_sql(row.get(0)?);
+        if revision >= at.newest {
+            break;
+        }
+        at.compacted = revision;
+        at.events -= 1;
+        at.bytes -= row.get::<_, i64>(1)?.unsigned_abs();
+    }
+    let cut = rows::to_sql(at.compacted);
+    transaction.execute("DELETE FROM events WHERE revision <= :cut", named_params! { ":cut": cut })?;
+    transaction.execute("UPDATE meta SET value = :cut WHERE name = 'compacted'", named_params! { ":cut": cut })?;
+    Ok(())
+}
