@@ -1,4 +1,6 @@
 //! The clusters: how they are reached, what the service may do there, whether they are as they must be.
 
 pub mod endpoint;
+pub mod manifest;
 pub mod names;
+pub mod version;
