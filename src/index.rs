@@ -9,5 +9,7 @@ mod snapshot;
 mod writer;
 
 pub use apply::Unreadable;
-pub use snapshot::{AccountState, CompiledRole, GrantEntry, Impersonation, Map, ObservedCluster, Snapshot, Stored, TokenEntry};
+pub use snapshot::{
+    AccountState, CompiledRole, GrantEntry, Impersonation, Map, ObservedCluster, Snapshot, Stored, TokenEntry,
+};
 pub use writer::{Index, IndexError, Observation, State};

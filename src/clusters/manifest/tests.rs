@@ -35,7 +35,7 @@ fn no_right_comes_before_its_guard() {
 fn each_policy_has_its_binding_and_no_placeholder_is_left() {
     for minor in [30, 32, 36] {
         let guards = render(minor).guards;
-        assert_eq!(guards.len(), 2 * 11);
+        assert_eq!(guards.len(), 2 * 12);
         for pair in guards.chunks(2) {
             assert_eq!(pair[0]["metadata"]["name"], pair[1]["metadata"]["name"]);
             assert_eq!(pair[1]["spec"]["policyName"], pair[0]["metadata"]["name"]);
@@ -49,11 +49,11 @@ fn each_policy_has_its_binding_and_no_placeholder_is_left() {
 fn policies_survive_the_typed_form() {
     let raw = render(36).guards;
     let policies = expected_policies(&options(36)).unwrap();
-    assert_eq!(policies.len(), 11);
+    assert_eq!(policies.len(), 12);
     for (policy, raw) in policies.iter().zip(raw.iter().step_by(2)) {
         assert_eq!(serde_json::to_value(&policy.spec).unwrap(), raw["spec"]);
     }
-    assert_eq!(expected_bindings(&options(36)).unwrap().len(), 11);
+    assert_eq!(expected_bindings(&options(36)).unwrap().len(), 12);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn guards_know_the_names() {
 #[test]
 fn exemptions_need_a_credential_where_the_cluster_has_one() {
     for (minor, needed) in [(30, false), (31, false), (32, true), (36, true)] {
-        let policy = render(minor).guards[0].to_string() + &render(minor).guards[8].to_string();
+        let policy = render(minor).guards[0].to_string() + &render(minor).guards[10].to_string();
         assert_eq!(policy.contains("credential-id"), needed, "1.{minor}");
     }
 }
