@@ -3,4 +3,6 @@
 pub mod endpoint;
 pub mod manifest;
 pub mod names;
+pub mod outgoing;
+pub mod upstream;
 pub mod version;

@@ -5,4 +5,5 @@
 pub mod names;
 pub mod quantity;
 pub mod rbac;
+pub mod request;
 pub mod roles;
