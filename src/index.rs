@@ -5,10 +5,12 @@
 //! no store access and no lock on the way.
 
 mod apply;
+mod references;
 mod snapshot;
 mod writer;
 
 pub use apply::Unreadable;
+pub use references::references_to;
 pub use snapshot::{
     AccountState, CompiledRole, GrantEntry, Impersonation, Map, ObservedCluster, Snapshot, Stored, TokenEntry,
 };

@@ -12,6 +12,7 @@ pub mod project;
 pub mod team;
 pub mod token;
 pub mod user;
+pub mod validation;
 
 pub use access_role::{AccessRole, AccessRoleSpec, AccessRoleStatus};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus};

@@ -45,16 +45,8 @@ pub struct Details {
     pub retry_after_seconds: Option<u32>,
 }
 
-/// One wrong field.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cause {
-    /// `FieldValueInvalid`, `FieldValueRequired`, …
-    pub reason: String,
-    /// What is wrong.
-    pub message: String,
-    /// Path, `spec.clusters[0].prefix`.
-    pub field: String,
-}
+/// One wrong field; validation finds them.
+pub use crate::resources::validation::Cause;
 
 impl Status {
     /// A status without details.
