@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use bailiwick::cli::args::{Cli, Command};
-use bailiwick::cli::exit::{self, Failure};
+use bailiwick::cli::exit::{self, Failure, Outcome};
+use bailiwick::cli::{accounts, audit_log, kubeconfig, login, projects, resources};
 use clap::Parser;
 
 /// Faster and more even than the system's allocator under many short requests.
@@ -19,11 +20,28 @@ fn main() -> ExitCode {
     exit::finish(run(command))
 }
 
-fn run(command: Command) -> exit::Outcome {
+fn run(command: Command) -> Outcome {
     match command {
         Command::Serve(_) | Command::RecoverAdmin(_) => {
             Err(Failure::Failed("this build has no service yet".to_owned()))
         }
-        _ => Err(Failure::Failed("this build has no such command yet".to_owned())),
+        Command::Login(args) => client(login::login(args)),
+        Command::Logout(args) => client(login::logout(args)),
+        Command::Whoami(args) => client(login::whoami(args)),
+        Command::Get(args) => client(resources::get(args)),
+        Command::Apply(args) => client(resources::apply(args)),
+        Command::Delete(args) => client(resources::delete(args)),
+        Command::User(args) => client(accounts::user(args)),
+        Command::Token(args) => client(accounts::token(args)),
+        Command::Kubeconfig(args) => client(kubeconfig::run(args)),
+        Command::Cluster(_) => Err(Failure::Failed("this build cannot import clusters yet".to_owned())),
+        Command::Project(args) => client(projects::run(args)),
+        Command::Audit(args) => client(audit_log::run(args)),
     }
+}
+
+/// Runs a command that talks to a service: one thread is plenty.
+fn client(command: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|e| Failure::Failed(format!("cannot start: {e}")))?.block_on(command)
 }

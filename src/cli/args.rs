@@ -391,6 +391,14 @@ Example:
         /// API group that tenants may reach beside the built-in ones; may be repeated.
         #[arg(long = "tenant-api-group", value_name = "GROUP")]
         tenant_api_groups: Vec<String>,
+        /// Group of the cluster's administrators beside system:masters; the guards let its members adopt namespaces
+        /// and touch what the service manages. May be repeated.
+        #[arg(long = "administrators", value_name = "GROUP")]
+        administrators: Vec<String>,
+        /// Render the older form of impersonation: for a cluster of 1.36 or later that has the feature gate
+        /// ConstrainedImpersonation turned off.
+        #[arg(long)]
+        legacy_impersonation: bool,
     },
     /// Take a cluster in, after its administrator has applied the manifest.
     ///
