@@ -1,9 +1,19 @@
 //! Audit: who did what, by which right, and what came of it.
+//!
+//! The records are lines of JSON in `<data>/audit`. The intent of a mutation is on the disk before the mutation is sent;
+//! where it cannot be written, the mutation is refused. Everything else is buffered for up to a second.
+
+mod files;
+mod reader;
+mod writer;
+
+pub use reader::{Filter, read};
+pub use writer::{Audit, AuditCounters, AuditError, AuditSettings, StageLabel};
 
 use serde::{Deserialize, Serialize};
 
 /// Which moment of a request a record describes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Stage {
     /// Before a mutation is carried out; durable before anything is sent.
@@ -21,7 +31,7 @@ pub enum Stage {
 }
 
 /// Which door the request came through.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Surface {
     /// The proxy to clusters.
@@ -31,6 +41,38 @@ pub enum Surface {
     Api,
     /// Signing in and out.
     Auth,
+}
+
+impl Stage {
+    /// All stages.
+    pub const ALL: [Stage; 6] =
+        [Stage::Intent, Stage::Outcome, Stage::Read, Stage::Opened, Stage::Closed, Stage::Refused];
+
+    /// As in records and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::Intent => "intent",
+            Stage::Outcome => "outcome",
+            Stage::Read => "read",
+            Stage::Opened => "opened",
+            Stage::Closed => "closed",
+            Stage::Refused => "refused",
+        }
+    }
+}
+
+impl Surface {
+    /// All surfaces.
+    pub const ALL: [Surface; 3] = [Surface::Kube, Surface::Api, Surface::Auth];
+
+    /// As in records and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Surface::Kube => "kube",
+            Surface::Api => "api",
+            Surface::Auth => "auth",
+        }
+    }
 }
 
 /// One record: a line of JSON. Never holds a credential, a header value or a body.

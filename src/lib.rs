@@ -8,6 +8,7 @@ pub mod resources;
 
 pub mod audit;
 pub mod clock;
+pub mod metrics;
 pub mod records;
 pub mod status;
 

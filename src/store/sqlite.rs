@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{mpsc, oneshot};
 
 use self::history::History;
@@ -44,11 +45,13 @@ pub struct SqliteSettings {
     pub readers: usize,
     /// Writes that may wait for the writer before callers wait to hand theirs over.
     pub queue: usize,
+    /// Counts acknowledged writes.
+    pub writes: Counter,
 }
 
 impl Default for SqliteSettings {
     fn default() -> Self {
-        Self { history_events: 100_000, history_bytes: 256 << 20, readers: 2, queue: 1024 }
+        Self { history_events: 100_000, history_bytes: 256 << 20, readers: 2, queue: 1024, writes: Counter::default() }
     }
 }
 
@@ -91,6 +94,7 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
     history: Arc<History>,
     commands: mpsc::Sender<Command>,
+    writes: Counter,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -99,7 +103,7 @@ impl SqliteStore {
     ///
     /// Reads the whole file once to find damage. Call it outside of async code, or accept that it blocks.
     pub fn open(directory: &Path, settings: SqliteSettings) -> Result<Self, OpenError> {
-        let SqliteSettings { history_events, history_bytes, readers, queue } = settings;
+        let SqliteSettings { history_events, history_bytes, readers, queue, writes } = settings;
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|e| OpenError::Io { path: directory.to_owned(), why: e.to_string() })?;
         let lock = DirectoryLock::acquire(directory)?;
@@ -111,7 +115,7 @@ impl SqliteStore {
         let writer = Writer::new(connection, lock, start, history.clone(), history_events, history_bytes);
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || writer.run(received));
         let thread = thread.map_err(|e| OpenError::Io { path, why: e.to_string() })?;
-        Ok(Self { readers, history, commands, thread: Mutex::new(Some(thread)) })
+        Ok(Self { readers, history, commands, writes, thread: Mutex::new(Some(thread)) })
     }
 
     /// Finishes the writes that wait, closes the files and gives the lock up. Everything fails afterwards.
@@ -127,7 +131,9 @@ impl SqliteStore {
     async fn write(&self, write: Write) -> Result<Revision, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Write(write, reply)).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        let revision = answer.await.map_err(|_| closed())??;
+        self.writes.inc();
+        Ok(revision)
     }
 }
 

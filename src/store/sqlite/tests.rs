@@ -209,8 +209,13 @@ async fn a_full_disk_refuses_whole_batches_and_recovers() {
     let (commands, received) = mpsc::channel(64);
     let writer = Writer::new(connection, lock, start, history.clone(), 1000, 1 << 30);
     let thread = std::thread::spawn(move || writer.run(received));
-    let store =
-        SqliteStore { readers: Arc::new(Readers::new(path, 1)), history, commands, thread: Mutex::new(Some(thread)) };
+    let store = SqliteStore {
+        readers: Arc::new(Readers::new(path, 1)),
+        history,
+        commands,
+        writes: Counter::default(),
+        thread: Mutex::new(Some(thread)),
+    };
     let first = store.create(key("a"), Bytes::from_static(b"1")).await.unwrap();
     let too_large = store.create(key("b"), vec![0; 1 << 20].into());
     let (large, small) = futures::join!(too_large, store.update(key("a"), first, Bytes::from_static(b"2")));

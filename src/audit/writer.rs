@@ -1,0 +1,345 @@
+//! The writer of the audit log: one thread, a buffer that callers append to, and one sync for all who wait.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tracing::{error, info};
+
+use super::files::Log;
+use super::{Stage, Surface, What};
+use crate::clock;
+
+/// Longest time that a record is only in memory.
+const FLUSH: Duration = Duration::from_secs(1);
+/// Bytes in the buffer that are written without waiting for [`FLUSH`].
+const URGENT: usize = 256 << 10;
+
+/// Settings of the audit log.
+#[derive(Debug, Clone)]
+pub struct AuditSettings {
+    /// Bytes after which a new file is begun.
+    pub file_bytes: u64,
+    /// Files kept; the oldest ones are removed.
+    pub files: usize,
+    /// Bytes of records that may wait while the disk is slow or full. Beyond them intents fail, and other records are
+    /// dropped and counted.
+    pub backlog_bytes: usize,
+    /// Where to count.
+    pub counters: AuditCounters,
+}
+
+impl Default for AuditSettings {
+    fn default() -> Self {
+        Self { file_bytes: 64 << 20, files: 64, backlog_bytes: 64 << 20, counters: AuditCounters::default() }
+    }
+}
+
+/// What is counted of the audit log. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct AuditCounters {
+    /// Records written, by stage.
+    pub records: Family<StageLabel, Counter>,
+    /// Records lost because the disk did not take them in time.
+    pub dropped: Counter,
+}
+
+/// Label of [`AuditCounters::records`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StageLabel {
+    /// [`Stage::as_str`].
+    pub stage: &'static str,
+}
+
+/// Why an intent is not on the disk. The mutation must not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuditError {
+    /// The disk is full, read-only or broken.
+    #[error("the audit log cannot be written: {0}")]
+    Unwritable(String),
+    /// Too many records wait for the disk.
+    #[error("the audit log is behind")]
+    Behind,
+    /// The process is going down.
+    #[error("the audit log is closed")]
+    Closed,
+}
+
+/// The audit log. Cheap to share by `Arc`; dropping it writes what waits.
+pub struct Audit {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    backlog_bytes: usize,
+    dropped: Counter,
+    records: [Counter; Stage::ALL.len()],
+    /// Random for the process, then counted.
+    request_prefix: String,
+    requests: AtomicU64,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+/// What waits for the writer.
+#[derive(Default)]
+struct Queue {
+    /// Lines that nobody waits for.
+    notes: Vec<u8>,
+    note_count: u64,
+    /// Lines whose writers wait for the disk.
+    intents: Vec<u8>,
+    waiting: Vec<oneshot::Sender<Result<(), AuditError>>>,
+    /// Bytes of notes that the writer could not write and will try again.
+    stuck: usize,
+    closing: bool,
+}
+
+/// A record on its way to JSON; the fields of [`super::Record`] in its order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    time: String,
+    id: &'a str,
+    stage: Stage,
+    surface: Surface,
+    #[serde(flatten)]
+    what: &'a What,
+}
+
+impl Audit {
+    /// Opens the log in the directory of its files (`<data>/audit`), which is made where it is missing.
+    pub fn open(directory: &Path, settings: AuditSettings) -> io::Result<Arc<Self>> {
+        let AuditSettings { file_bytes, files, backlog_bytes, counters } = settings;
+        let AuditCounters { records, dropped } = counters;
+        let log = Log::open(directory, file_bytes, files)?;
+        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), wake: Condvar::new() });
+        let mut random = [0; 8];
+        getrandom::fill(&mut random)?;
+        let writer = Writer {
+            shared: shared.clone(),
+            log,
+            unwritten: vec![],
+            unwritten_count: 0,
+            dropped: dropped.clone(),
+            failing: false,
+        };
+        let thread = std::thread::Builder::new().name("audit-writer".into()).spawn(move || writer.run())?;
+        Ok(Arc::new(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+            backlog_bytes,
+            dropped,
+            records: Stage::ALL.map(|stage| records.get_or_create_owned(&StageLabel { stage: stage.as_str() })),
+            request_prefix: format!("{:016x}", u64::from_be_bytes(random)),
+            requests: AtomicU64::new(0),
+        }))
+    }
+
+    /// Writes the record of a mutation that is about to happen. It is on the disk when this returns `Ok`; after an
+    /// error the mutation must be refused. All who wait at the same time share one sync.
+    pub async fn intent(&self, id: &str, surface: Surface, what: &What) -> Result<(), AuditError> {
+        let line = line(id, Stage::Intent, surface, what);
+        let written = self.wait_for(&line)?;
+        written.await.map_err(|_| AuditError::Closed)??;
+        self.records[Stage::Intent as usize].inc();
+        Ok(())
+    }
+
+    /// Writes a record within a second, and never waits. A record that finds the backlog full is dropped and counted.
+    pub fn note(&self, id: &str, stage: Stage, surface: Surface, what: What) {
+        let line = line(id, stage, surface, &what);
+        let mut queue = self.shared.queue.lock();
+        if queue.closing || queue.bytes() + line.len() > self.backlog_bytes {
+            drop(queue);
+            self.dropped.inc();
+            return;
+        }
+        let before = queue.notes.len();
+        queue.notes.extend_from_slice(&line);
+        queue.note_count += 1;
+        // The first one starts the clock, a full buffer ends the wait; the ones between need nobody.
+        if before == 0 || (before < URGENT && queue.notes.len() >= URGENT) {
+            self.shared.wake.notify_one();
+        }
+        drop(queue);
+        self.records[stage as usize].inc();
+    }
+
+    /// Writes and syncs every record given so far, so that [`super::read`] finds them.
+    pub async fn flush(&self) -> Result<(), AuditError> {
+        self.wait_for(&[])?.await.map_err(|_| AuditError::Closed)?
+    }
+
+    /// An id that ties the records of one request together: unique over processes and restarts, and not secret.
+    pub fn request_id(&self) -> String {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number:x}", self.request_prefix)
+    }
+
+    /// Number of records lost so far because the disk did not take them in time.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    /// Writes and syncs what waits, then refuses everything. Blocks for as long as the disk does.
+    pub fn close(&self) {
+        self.shared.queue.lock().closing = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            error!("the audit writer panicked");
+        }
+    }
+
+    /// Queues lines that somebody waits for.
+    fn wait_for(&self, lines: &[u8]) -> Result<oneshot::Receiver<Result<(), AuditError>>, AuditError> {
+        let (written, wait) = oneshot::channel();
+        let mut queue = self.shared.queue.lock();
+        if queue.closing {
+            return Err(AuditError::Closed);
+        }
+        // An empty wait is let in: it adds nothing.
+        if !lines.is_empty() && queue.bytes() + lines.len() > self.backlog_bytes {
+            return Err(AuditError::Behind);
+        }
+        queue.intents.extend_from_slice(lines);
+        queue.waiting.push(written);
+        if queue.waiting.len() == 1 {
+            self.shared.wake.notify_one();
+        }
+        Ok(wait)
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Queue {
+    fn bytes(&self) -> usize {
+        self.notes.len() + self.intents.len() + self.stuck
+    }
+
+    fn is_urgent(&self) -> bool {
+        !self.waiting.is_empty() || self.closing || self.notes.len() >= URGENT
+    }
+}
+
+fn line(id: &str, stage: Stage, surface: Surface, what: &What) -> Vec<u8> {
+    let mut line = Vec::with_capacity(512);
+    let record = Line { time: format!("{:.6}", clock::now()), id, stage, surface, what };
+    // Writing to memory fails only where a map key is no string, and there is no map with other keys.
+    if let Err(why) = serde_json::to_writer(&mut line, &record) {
+        error!(%why, "an audit record was not written");
+        line.clear();
+    }
+    line.push(b'\n');
+    line
+}
+
+/// The thread's side.
+struct Writer {
+    shared: Arc<Shared>,
+    log: Log,
+    /// Notes that the disk did not take yet.
+    unwritten: Vec<u8>,
+    unwritten_count: u64,
+    dropped: Counter,
+    /// Whether the last attempt failed; told once, not with every record.
+    failing: bool,
+}
+
+impl Writer {
+    fn run(mut self) {
+        // However this thread ends, nobody waits for it in vain.
+        struct Ending(Arc<Shared>);
+        impl Drop for Ending {
+            fn drop(&mut self) {
+                let mut queue = self.0.queue.lock();
+                queue.closing = true;
+                queue.waiting.clear();
+            }
+        }
+        let _ending = Ending(self.shared.clone());
+        loop {
+            let batch = self.wait();
+            let closing = batch.closing;
+            self.write(batch);
+            if closing {
+                break;
+            }
+        }
+        if self.unwritten_count > 0 {
+            error!(records = self.unwritten_count, "audit records are lost: the disk did not take them");
+            self.dropped.inc_by(self.unwritten_count);
+        }
+    }
+
+    /// Waits until something must be written and takes it.
+    fn wait(&self) -> Queue {
+        let mut queue = self.shared.queue.lock();
+        let mut deadline = None;
+        while !queue.is_urgent() {
+            if queue.notes.is_empty() && queue.stuck == 0 {
+                self.shared.wake.wait(&mut queue);
+                continue;
+            }
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + FLUSH);
+            if self.shared.wake.wait_until(&mut queue, deadline).timed_out() {
+                break;
+            }
+        }
+        let Queue { stuck, closing, .. } = *queue;
+        std::mem::replace(&mut *queue, Queue { stuck, closing, ..Queue::default() })
+    }
+
+    fn write(&mut self, batch: Queue) {
+        let Queue { notes, note_count, intents, waiting, stuck: _, closing } = batch;
+        let mut lines = std::mem::take(&mut self.unwritten);
+        lines.extend_from_slice(&notes);
+        let keep = lines.len();
+        let count = self.unwritten_count + note_count;
+        lines.extend_from_slice(&intents);
+        let result = self.log.append(&lines, closing || !waiting.is_empty());
+        match &result {
+            Ok(()) => {
+                self.unwritten_count = 0;
+                if std::mem::take(&mut self.failing) {
+                    info!("the audit log can be written again");
+                }
+            }
+            Err(why) => {
+                // What is about to be refused is not recorded; what has happened is tried again.
+                lines.truncate(keep);
+                self.unwritten = lines;
+                self.unwritten_count = count;
+                if !std::mem::replace(&mut self.failing, true) {
+                    error!(%why, "the audit log cannot be written; mutations are refused");
+                }
+            }
+        }
+        self.shared.queue.lock().stuck = self.unwritten.len();
+        let result = result.map_err(|why| AuditError::Unwritable(why.to_string()));
+        for written in waiting {
+            // Whoever stopped waiting does not act on the answer.
+            let _ = written.send(result.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
