@@ -60,8 +60,13 @@ pub struct Ledger {
     pub project_uid: String,
     /// UID of the Cluster resource.
     pub cluster_uid: String,
-    /// Hard limits by namespace and ResourceQuota key, as canonical quantities.
+    /// Hard limits by namespace and ResourceQuota key, as canonical quantities. A namespace without limits has an
+    /// empty share, so that the shares also count the namespaces.
     pub shares: BTreeMap<String, BTreeMap<String, String>>,
+    /// Shares that are reserved while their claim is still being written: namespace and time (RFC 3339). What a crash
+    /// leaves here is given back after a while.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pending: BTreeMap<String, String>,
 }
 
 /// When a token was last used.
