@@ -1,1 +1,119 @@
-//! (being written)
+//! The management API: our resources under Kubernetes' conventions, and the acts that no resource can express.
+//!
+//! Everything is decided from a snapshot of the index and written through the store by compare-and-swap. A client is
+//! known by a bearer token of audience `api`; no cookie is looked at. What a caller may not see answers exactly like
+//! what does not exist. Every mutation has an audit record before it and one after it.
+
+mod accept;
+mod assemble;
+mod body;
+mod call;
+mod deletion;
+mod discovery;
+mod front;
+mod kinds;
+mod openapi;
+mod pages;
+mod params;
+mod ports;
+mod read;
+mod references;
+mod resolve;
+mod rights;
+mod routes;
+mod rules;
+mod selector;
+mod strict;
+mod table;
+mod view;
+mod watch;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use tokio_util::sync::CancellationToken;
+
+use crate::index::Index;
+use crate::status::Status;
+use crate::store::Store;
+use crate::store::sealed::Sealer;
+
+pub use ports::AuditSink;
+
+/// Where a request really came from; put into a request's extensions by whoever accepts connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientAddress(pub IpAddr);
+
+/// What the API works with.
+pub struct ApiParts {
+    /// Where resources are written.
+    pub store: Arc<dyn Store>,
+    /// Opens token records where a watch tells of one that is gone, and seals cluster credentials.
+    pub sealer: Arc<Sealer>,
+    /// What is read.
+    pub index: Arc<Index>,
+    /// Audit.
+    pub audit: Arc<dyn AuditSink>,
+    /// Ends watches when the process goes down.
+    pub shutdown: CancellationToken,
+}
+
+/// The shared state of all handlers.
+#[derive(Clone)]
+pub struct ApiState(Arc<Inner>);
+
+struct Inner {
+    parts: ApiParts,
+    pages: pages::Pages,
+    // Rules that look at several objects (no prefix within another's, nothing that refers to what is being deleted)
+    // need one writer at a time: the store's compare-and-swap is on single objects.
+    writes: tokio::sync::Mutex<()>,
+}
+
+/// The system gave no random bytes for the key of continue tokens.
+#[derive(Debug, thiserror::Error)]
+#[error("no random bytes: {0}")]
+pub struct NoRandomness(#[from] getrandom::Error);
+
+impl ApiState {
+    /// Makes the state.
+    pub fn new(parts: ApiParts) -> Result<Self, NoRandomness> {
+        let pages = pages::Pages::new()?;
+        Ok(Self(Arc::new(Inner { parts, pages, writes: tokio::sync::Mutex::new(()) })))
+    }
+}
+
+/// The router. Paths that it does not know are answered with a `Status` too.
+pub fn router(state: ApiState) -> axum::Router {
+    routes::router(state)
+}
+
+/// An error on its way out; remembers its reason for the audit record.
+#[derive(Debug)]
+struct Failure(Status);
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self(status)
+    }
+}
+
+/// The reason of an error, for the audit record of the request.
+#[derive(Clone)]
+struct Reason(String);
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let reason = Reason(self.0.message.clone());
+        let mut response = self.0.into_response();
+        response.extensions_mut().insert(reason);
+        response
+    }
+}
+
+type Answer = Result<Response, Failure>;

@@ -1,0 +1,97 @@
+//! The front door: who is it, may decisions be made at all, and what is recorded in the end.
+
+use std::panic::AssertUnwindSafe;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures::FutureExt as _;
+use http::Method;
+use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use tracing::error;
+
+use super::call::{Arrival, Call};
+use super::params::Query;
+use super::{ApiState, ClientAddress, Failure, Reason};
+use crate::audit::{Stage, Surface, What};
+use crate::clock;
+use crate::identity::tokens::authenticate;
+use crate::resources::token::Audience;
+use crate::status::Status;
+
+/// Longest path that is recorded.
+const MAX_RECORDED_PATH: usize = 256;
+
+/// Paths that need no credential. They tell nothing about anybody, or exist to obtain one.
+const PUBLIC: [&str; 3] = ["/version", "/healthz", "/auth/login"];
+
+/// Authenticates, runs the handler so that neither a panic nor a lost client stops it half-way, and records the end.
+pub(super) async fn front(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
+    let public = PUBLIC.contains(&request.uri().path());
+    let read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let call = match (public, admit(&state, &request)) {
+        (true, _) => None,
+        (false, Ok(call)) => {
+            request.extensions_mut().insert(call.clone());
+            Some(call)
+        }
+        (false, Err(refusal)) => return finish(Failure(*refusal).into_response()),
+    };
+    let work = AssertUnwindSafe(next.run(request)).catch_unwind();
+    let outcome = if read {
+        work.await.ok()
+    } else {
+        // A client that hangs up must not leave a mutation between two of its steps, or without its second record.
+        tokio::spawn(work).await.ok().and_then(Result::ok)
+    };
+    let response = outcome.unwrap_or_else(|| {
+        error!("a request handler panicked");
+        Failure(Status::internal("the request could not be completed")).into_response()
+    });
+    if let Some(call) = call {
+        let reason = response.extensions().get::<Reason>().map(|Reason(reason)| reason.clone());
+        call.close(&state, read, response.status().as_u16(), reason);
+    }
+    finish(response)
+}
+
+fn admit(state: &ApiState, request: &Request) -> Result<Call, Box<Status>> {
+    let parts = &state.0.parts;
+    let address = request.extensions().get::<ClientAddress>().map(|ClientAddress(address)| *address);
+    let path: String = request.uri().path().chars().take(MAX_RECORDED_PATH).collect();
+    let id = parts.audit.request_id();
+    if !parts.index.is_fresh() {
+        return Err(Box::new(Status::unavailable("the store cannot be reached; nothing is decided until it is back")));
+    }
+    let snapshot = parts.index.snapshot();
+    let now = clock::now();
+    let presented = request
+        .headers()
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim());
+    let caller = presented.and_then(|token| authenticate(&snapshot, token, Audience::Api, now).ok());
+    let Some(caller) = caller else {
+        let what = What {
+            address: address.map(|a| a.to_string()).unwrap_or_default(),
+            path,
+            status: Some(401),
+            ..What::default()
+        };
+        parts.audit.note(&id, Stage::Refused, Surface::Api, what);
+        return Err(Box::new(Status::unauthorized()));
+    };
+    let query = Query::parse(request.uri().query()).map_err(Box::new)?;
+    let headers = request.headers().clone();
+    Ok(Call::new(Arrival { caller, snapshot, now, address, headers, query, id, path }))
+}
+
+/// What every response says.
+fn finish(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

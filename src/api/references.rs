@@ -1,0 +1,111 @@
+//! Who refers to whom: what is referred to cannot be deleted, and nothing new may refer to what is being deleted.
+
+use serde_json::Value;
+
+use super::view::View;
+use crate::domain::roles;
+use crate::resources::grant::{SubjectKind, TargetKind};
+use crate::store::Kind;
+
+/// Most references that a refusal names.
+const MAX_NAMED: usize = 10;
+
+/// Objects that refer to one, as `grants "x"`, sorted; the rest beyond ten as a number.
+pub(super) fn referrers(view: View<'_>, kind: Kind, name: &str) -> Vec<String> {
+    let snapshot = view.snapshot;
+    let mut found = vec![];
+    for grant in snapshot.grants.values() {
+        let spec = &grant.object.spec;
+        let refers = match kind {
+            Kind::User => spec.subject.kind == SubjectKind::User && spec.subject.name == name,
+            Kind::Team => spec.subject.kind == SubjectKind::Team && spec.subject.name == name,
+            Kind::Project => spec.target.kind == TargetKind::Project && spec.target.name == name,
+            Kind::Cluster => spec.target.kind == TargetKind::Cluster && spec.target.name == name,
+            Kind::AccessRole => spec.target.kind != TargetKind::Platform && spec.role == name,
+            _ => false,
+        };
+        if refers {
+            found.push(format!("grants {:?}", &*grant.name));
+        }
+    }
+    for (team, stored) in &snapshot.teams {
+        if kind == Kind::User && stored.object.spec.users.iter().any(|user| user == name) {
+            found.push(format!("teams {:?}", &**team));
+        }
+    }
+    for (project, stored) in &snapshot.projects {
+        let spec = &stored.object.spec;
+        let refers = match kind {
+            Kind::Cluster => spec.clusters.iter().any(|c| c.cluster == name),
+            Kind::AccessRole => spec.roles.iter().any(|role| role == name),
+            _ => false,
+        };
+        if refers {
+            found.push(format!("projects {:?}", &**project));
+        }
+    }
+    for (role, stored) in &snapshot.access_roles {
+        if kind == Kind::AccessRole && stored.object.spec.inherits.iter().any(|inherited| inherited == name) {
+            found.push(format!("accessroles {:?}", &**role));
+        }
+    }
+    if kind == Kind::Cluster {
+        // A claim is a namespace that we still answer for; `forget` gives it up.
+        found.extend(snapshot.claims_on(name).map(|claim| format!("namespace {:?}", claim.object.namespace)));
+    }
+    found.sort();
+    if found.len() > MAX_NAMED {
+        let rest = found.len() - MAX_NAMED;
+        found.truncate(MAX_NAMED);
+        found.push(format!("and {rest} more"));
+    }
+    found
+}
+
+/// What an object refers to.
+pub(super) fn referred(kind: Kind, object: &Value) -> Vec<(Kind, String)> {
+    let spec = &object["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+    match kind {
+        Kind::Grant => {
+            let subject = if spec["subject"]["kind"] == "Team" { Kind::Team } else { Kind::User };
+            let mut all = vec![(subject, text(&spec["subject"]["name"]))];
+            match spec["target"]["kind"].as_str() {
+                Some("Project") => all.push((Kind::Project, text(&spec["target"]["name"]))),
+                Some("Cluster") => all.push((Kind::Cluster, text(&spec["target"]["name"]))),
+                _ => return all,
+            }
+            let role = text(&spec["role"]);
+            if roles::built_in(&role).is_none() {
+                all.push((Kind::AccessRole, role));
+            }
+            all
+        }
+        Kind::Team => texts(&spec["users"]).into_iter().map(|user| (Kind::User, user)).collect(),
+        Kind::AccessRole => texts(&spec["inherits"]).into_iter().map(|role| (Kind::AccessRole, role)).collect(),
+        Kind::Project => {
+            let clusters = spec["clusters"].as_array().into_iter().flatten();
+            let clusters = clusters.map(|c| (Kind::Cluster, text(&c["cluster"])));
+            clusters.chain(texts(&spec["roles"]).into_iter().map(|role| (Kind::AccessRole, role))).collect()
+        }
+        _ => vec![],
+    }
+}
+
+/// The first of the objects referred to that is being deleted.
+pub(super) fn dying<'a>(view: View<'_>, referred: &'a [(Kind, String)]) -> Option<&'a (Kind, String)> {
+    let snapshot = view.snapshot;
+    referred.iter().find(|(kind, name)| {
+        let name = name.as_str();
+        let metadata = match kind {
+            Kind::Cluster => snapshot.clusters.get(name).map(|s| &s.object.metadata),
+            Kind::User => snapshot.users.get(name).map(|s| &s.object.metadata),
+            Kind::Team => snapshot.teams.get(name).map(|s| &s.object.metadata),
+            Kind::AccessRole => snapshot.access_roles.get(name).map(|s| &s.object.metadata),
+            Kind::Project => snapshot.projects.get(name).map(|s| &s.object.metadata),
+            _ => None,
+        };
+        metadata.is_some_and(|m| m.deletion_timestamp.is_some())
+    })
+}

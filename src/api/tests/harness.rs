@@ -1,0 +1,258 @@
+//! A server without sockets, and clients of it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tower::ServiceExt as _;
+
+use crate::api::{ApiParts, ApiState, AuditSink, router};
+use crate::audit::{Stage, Surface, What};
+use crate::index::Index;
+use crate::records::TokenRecord;
+use crate::resources::token::{Audience, Scopes};
+use crate::store::sealed::{Binding, Sealer};
+use crate::store::sqlite::{SqliteSettings, SqliteStore};
+use crate::store::{Key, Kind, Store};
+
+pub(super) const BASE: &str = "/apis/bailiwick.dev/v1alpha1";
+
+/// Keeps audit records in memory.
+#[derive(Default)]
+pub(super) struct Records {
+    pub(super) all: Mutex<Vec<(Stage, What)>>,
+    pub(super) broken: std::sync::atomic::AtomicBool,
+    ids: std::sync::atomic::AtomicU64,
+}
+
+#[async_trait::async_trait]
+impl AuditSink for Records {
+    async fn intent(&self, _: &str, _: Surface, what: &What) -> Result<(), String> {
+        if self.broken.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err("full".to_owned());
+        }
+        self.all.lock().push((Stage::Intent, what.clone()));
+        Ok(())
+    }
+
+    fn note(&self, _: &str, stage: Stage, _: Surface, what: What) {
+        self.all.lock().push((stage, what));
+    }
+
+    fn request_id(&self) -> String {
+        self.ids.fetch_add(1, std::sync::atomic::Ordering::SeqCst).to_string()
+    }
+}
+
+/// The server.
+pub(super) struct Server {
+    pub(super) router: Router,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) index: Arc<Index>,
+    pub(super) sealer: Arc<Sealer>,
+    pub(super) records: Arc<Records>,
+    _directory: tempfile::TempDir,
+}
+
+/// Somebody with a token.
+#[derive(Clone)]
+pub(super) struct Client {
+    router: Router,
+    token: String,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: http::HeaderMap,
+    pub(super) bytes: Bytes,
+    pub(super) body: Value,
+}
+
+impl Answer {
+    pub(super) fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+
+    #[track_caller]
+    pub(super) fn ok(self) -> Value {
+        assert!(self.status.is_success(), "{} {}", self.status, String::from_utf8_lossy(&self.bytes));
+        self.body
+    }
+
+    #[track_caller]
+    pub(super) fn refused(self, code: u16) -> String {
+        assert_eq!(self.status.as_u16(), code, "{}", String::from_utf8_lossy(&self.bytes));
+        assert_eq!((self.body["kind"].as_str(), self.body["code"].as_u64()), (Some("Status"), Some(code.into())));
+        self.message().to_owned()
+    }
+}
+
+impl Server {
+    /// A server with an administrator `root`.
+    pub(super) async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path(), SqliteSettings::default()).unwrap());
+        let sealer = Arc::new(Sealer::new("k1", &[7; 32]));
+        let (index, _writer) = Index::start(store.clone(), sealer.clone()).await.unwrap();
+        let records = Arc::new(Records::default());
+        let parts = ApiParts {
+            store: store.clone(),
+            sealer: sealer.clone(),
+            index: index.clone(),
+            audit: records.clone(),
+            shutdown: tokio_util::sync::CancellationToken::new(),
+        };
+        let router = router(ApiState::new(parts).unwrap());
+        let server = Self { router, store, index, sealer, records, _directory: directory };
+        server.user("root").await;
+        server.grant("root", "User", "root", "admin", "Platform", "").await;
+        server
+    }
+
+    pub(super) fn uid(name: &str) -> String {
+        format!("{name}-0000-uid")
+    }
+
+    async fn put(&self, kind: Kind, name: &str, value: Value) {
+        let revision = self.store.create(Key::new(kind, name), Bytes::from(value.to_string())).await.unwrap();
+        self.index.applied(revision).await.unwrap();
+    }
+
+    /// Puts an object into the store past the API.
+    pub(super) async fn seed(&self, kind: Kind, name: &str, spec: Value, status: Value) {
+        let value = json!({
+            "apiVersion": "bailiwick.dev/v1alpha1",
+            "kind": kind.as_str(),
+            "metadata": {"name": name, "uid": Self::uid(name), "creationTimestamp": "2030-01-01T00:00:00Z", "generation": 1},
+            "spec": spec,
+            "status": status,
+        });
+        self.put(kind, name, value).await;
+    }
+
+    pub(super) async fn user(&self, name: &str) {
+        self.seed(Kind::User, name, json!({}), json!({})).await;
+    }
+
+    /// A grant that is in force.
+    pub(super) async fn grant(
+        &self,
+        name: &str,
+        subject_kind: &str,
+        subject: &str,
+        role: &str,
+        on: &str,
+        target: &str,
+    ) {
+        let target_ref = if on == "Platform" { json!({"kind": on}) } else { json!({"kind": on, "name": target}) };
+        let mut status = json!({"subjectUID": Self::uid(subject)});
+        if on != "Platform" {
+            status["targetUID"] = Value::String(Self::uid(target));
+        }
+        let spec = json!({"subject": {"kind": subject_kind, "name": subject}, "role": role, "target": target_ref});
+        self.seed(Kind::Grant, &format!("{name}-grant"), spec, status).await;
+    }
+
+    /// A client with a fresh token of audience `api`.
+    pub(super) async fn client(&self, user: &str) -> Client {
+        self.client_with(user, Audience::Api, Scopes::default()).await
+    }
+
+    pub(super) async fn client_with(&self, user: &str, audience: Audience, scopes: Scopes) -> Client {
+        let count = self.index.snapshot().tokens.len();
+        let letter = |n: usize| char::from(b'a' + u8::try_from(n % 26).unwrap());
+        let id: String = [letter(count / 26), letter(count)].into_iter().cycle().take(16).collect();
+        let secret = "s".repeat(52);
+        let uid = self.index.snapshot().users.get(user).unwrap().object.metadata.uid.clone().unwrap();
+        let record = TokenRecord {
+            id: id.clone(),
+            hash: STANDARD.encode(Sha256::digest(secret.as_bytes())),
+            user: user.to_owned(),
+            user_uid: uid.clone(),
+            epoch: 0,
+            global_epoch: 0,
+            audience,
+            scopes,
+            family: id.clone(),
+            description: "test".to_owned(),
+            created_at: "2030-01-01T00:00:00Z".to_owned(),
+            expires_at: "2999-01-01T00:00:00Z".to_owned(),
+        };
+        let key = Key::new(Kind::Token, id.as_str());
+        let sealed = self.sealer.seal(&key, Binding { uid: &uid, version: 1 }, &record).unwrap();
+        let revision = self.store.create(key, sealed).await.unwrap();
+        self.index.applied(revision).await.unwrap();
+        Client { router: self.router.clone(), token: format!("bwk_{id}_{secret}") }
+    }
+
+    pub(super) fn anonymous(&self) -> Client {
+        Client { router: self.router.clone(), token: String::new() }
+    }
+}
+
+impl Client {
+    pub(super) fn token_id(&self) -> &str {
+        self.token.split('_').nth(1).unwrap()
+    }
+
+    pub(super) fn request(&self, method: Method, path: &str) -> http::request::Builder {
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("{BASE}/{path}") };
+        let builder = Request::builder().method(method).uri(path);
+        if self.token.is_empty() { builder } else { builder.header("authorization", format!("Bearer {}", self.token)) }
+    }
+
+    pub(super) async fn raw(&self, request: Request<Body>) -> Response<Body> {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    pub(super) async fn send(&self, request: Request<Body>) -> Answer {
+        let (parts, body) = self.raw(request).await.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Answer { status: parts.status, headers: parts.headers, bytes, body }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Answer {
+        self.send(self.request(Method::GET, path).body(Body::empty()).unwrap()).await
+    }
+
+    pub(super) async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        self.send(self.request(Method::GET, path).header("accept", accept).body(Body::empty()).unwrap()).await
+    }
+
+    pub(super) async fn with_body(&self, method: Method, path: &str, media_type: &str, body: &str) -> Answer {
+        let request = self.request(method, path).header("content-type", media_type);
+        self.send(request.body(Body::from(body.to_owned())).unwrap()).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.with_body(Method::POST, path, "application/json", &body.to_string()).await
+    }
+
+    pub(super) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.with_body(Method::PUT, path, "application/json", &body.to_string()).await
+    }
+
+    pub(super) async fn merge(&self, path: &str, patch: &Value) -> Answer {
+        self.with_body(Method::PATCH, path, "application/merge-patch+json", &patch.to_string()).await
+    }
+
+    pub(super) async fn delete(&self, path: &str) -> Answer {
+        self.send(self.request(Method::DELETE, path).body(Body::empty()).unwrap()).await
+    }
+}
+
+/// An object as a client sends it.
+pub(super) fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "bailiwick.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
