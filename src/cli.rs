@@ -7,6 +7,7 @@ pub mod accounts;
 pub mod args;
 pub mod audit_log;
 pub mod client;
+pub mod clusters;
 pub mod documents;
 pub mod exit;
 pub mod files;

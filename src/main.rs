@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bailiwick::cli::args::{Cli, Command};
 use bailiwick::cli::exit::{self, Failure, Outcome};
-use bailiwick::cli::{accounts, audit_log, kubeconfig, login, projects, resources};
+use bailiwick::cli::{accounts, audit_log, clusters, kubeconfig, login, projects, resources};
 use clap::Parser;
 
 /// Faster and more even than the system's allocator under many short requests.
@@ -34,7 +34,7 @@ fn run(command: Command) -> Outcome {
         Command::User(args) => client(accounts::user(args)),
         Command::Token(args) => client(accounts::token(args)),
         Command::Kubeconfig(args) => client(kubeconfig::run(args)),
-        Command::Cluster(_) => Err(Failure::Failed("this build cannot import clusters yet".to_owned())),
+        Command::Cluster(args) => client(clusters::run(args)),
         Command::Project(args) => client(projects::run(args)),
         Command::Audit(args) => client(audit_log::run(args)),
     }

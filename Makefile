@@ -1,0 +1,32 @@
+# The commands of this repository. CI uses the same ones.
+
+SHELL := bash
+PROFILE ?= dev
+CHECK ?=
+export PROFILE CHECK
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test bench lint
+
+help: ## Show this
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-7s %s\n", $$1, $$2 }'
+
+build: ## Build the binary (PROFILE=release for an optimised one)
+	cargo build --locked --profile $(PROFILE)
+
+demo: ## Two local clusters, the service and an example platform, until Ctrl-C; CHECK=1 walks the main job and judges it
+	@deploy/demo/demo.sh
+
+test: ## All tests; those with a real Kubernetes build it the first time
+	@echo "local Kubernetes: looking for the built one" >&2
+	@tests/kubernetes/build.sh >/dev/null
+	cargo test --locked --all-targets
+	cd tests/kubernetes && CGO_ENABLED=0 go vet -trimpath ./... && CGO_ENABLED=0 go test -trimpath ./...
+
+bench: ## Compare with nginx and with no proxy at all; writes target/bench/proxy.json
+	cargo bench --locked
+
+lint: ## Formatting, clippy, and the shell scripts where ShellCheck is installed
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	@if command -v shellcheck >/dev/null; then shellcheck -x deploy/demo/*.sh; else echo "shellcheck is not installed; skipped"; fi
