@@ -227,7 +227,7 @@ mod tests {
     fn one_object_twice_is_refused_and_nothing_is_too() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.yaml");
-        std::fs::write(&file, object("User", "a") + "---\n" + &object("User", "a")).unwrap();
+        std::fs::write(&file, format!("{0}---\n{0}", object("User", "a"))).unwrap();
         let failure = read(std::slice::from_ref(&file)).unwrap_err();
         assert!(failure.to_string().contains("x.yaml:6: User \"a\" is described a second time"), "{failure}");
         std::fs::write(&file, "# nothing\n").unwrap();

@@ -24,7 +24,7 @@ pub async fn get(args: GetArgs) -> Outcome {
     let client = session::connect(&connect)?;
     let query = selector.map(|s| format!("?labelSelector={}", encode(&s))).unwrap_or_default();
     let paths: Vec<String> = match names.as_slice() {
-        [] => vec![resource_path(kind.plural, None) + &query],
+        [] => vec![resource_path(kind.plural, None) + query.as_str()],
         names => names.iter().map(|name| resource_path(kind.plural, Some(name))).collect(),
     };
     if format == Format::Table {

@@ -1,10 +1,11 @@
 //! What refers to what: the snapshot as validation sees it, and what stands in the way of a deletion.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::snapshot::Snapshot;
+use super::snapshot::{GrantEntry, Snapshot};
 use crate::domain::roles::RoleSpec;
 use crate::records::ClaimOrigin;
 use crate::resources::ProjectSpec;
@@ -45,6 +46,13 @@ impl References for Snapshot {
 
     fn is_reserved(&self, project: &str) -> bool {
         self.reservations.contains_key(project)
+    }
+}
+
+impl Snapshot {
+    /// Every grant whose subject is a team of this name, in force or not.
+    pub fn grants_to_team(&self, team: &str) -> impl Iterator<Item = &Arc<GrantEntry>> {
+        self.grants_of_team.get(team).into_iter().flatten()
     }
 }
 
@@ -133,12 +141,10 @@ pub fn references_to(kind: Kind, name: &str, snapshot: &Snapshot) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
-    use crate::index::{GrantEntry, Stored};
+    use crate::index::Stored;
     use crate::records::{Claim, Reservation};
     use crate::store::Revision;
 

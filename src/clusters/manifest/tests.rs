@@ -86,7 +86,7 @@ fn guards_know_the_names() {
 #[test]
 fn exemptions_need_a_credential_where_the_cluster_has_one() {
     for (minor, needed) in [(30, false), (31, false), (32, true), (36, true)] {
-        let policy = render(minor).guards[0].to_string() + &render(minor).guards[10].to_string();
+        let policy = format!("{}{}", render(minor).guards[0], render(minor).guards[10]);
         assert_eq!(policy.contains("credential-id"), needed, "1.{minor}");
     }
 }
