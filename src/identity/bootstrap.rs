@@ -108,7 +108,8 @@ pub async fn ensure_epoch(store: &dyn Store, sealer: &Sealer) -> Result<Option<R
 }
 
 /// Lets the administrator in again: a one-time password, no suspension, not disabled, a platform grant. Whoever held
-/// credentials of the account has them no more. Works on the store alone: no server may be running on it.
+/// credentials of the account has them no more. Works on the store alone; a server that runs on it follows by its watch,
+/// and who needs the effect waits until its index has the store's newest revision.
 pub async fn recover_admin(store: &dyn Store, sealer: &Sealer, user: &str) -> Result<Zeroizing<String>, AccountError> {
     let now = crate::clock::now();
     ensure_epoch(store, sealer).await?;

@@ -54,9 +54,9 @@ impl From<AccountError> for LoginError {
 }
 
 /// A password was right for this user while the account had this epoch.
-struct Proof {
+pub(super) struct Proof {
     user: User,
-    uid: String,
+    pub(super) uid: String,
     epoch: u64,
     must_change: bool,
     outdated: bool,
@@ -121,7 +121,13 @@ impl Proof {
 
 impl Inner {
     /// Proves a password, at the price that the back-off asks. All refusals cost one hash.
-    async fn prove(&self, user: &str, password: &str, address: IpAddr, now: Timestamp) -> Result<Proof, LoginError> {
+    pub(super) async fn prove(
+        &self,
+        user: &str,
+        password: &str,
+        address: IpAddr,
+        now: Timestamp,
+    ) -> Result<Proof, LoginError> {
         let attempt = self.backoff.begin(user, address, now)?;
         if !attempt.pause.is_zero() {
             tokio::time::sleep(attempt.pause).await;
@@ -150,7 +156,7 @@ impl Inner {
     }
 
     /// Writes down the sign-in, with a new password or a better hash of the old one. Returns the epoch after it.
-    async fn record_login(
+    pub(super) async fn record_login(
         &self,
         proof: &Proof,
         password: &str,

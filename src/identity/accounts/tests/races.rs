@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use crate::identity::accounts::AccountError;
+use crate::identity::accounts::issue::Ground;
+use crate::identity::accounts::{AccountError, LoginError};
 use crate::identity::testing::{BETTER, GOOD, HERE, World, at};
 use crate::resources::token::Audience;
+use crate::store::Kind;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn parallel_issues_stop_exactly_at_the_limit() {
@@ -97,6 +99,58 @@ async fn a_new_password_ends_sign_ins_with_the_old_one() {
         for token in tokens {
             assert!(!world.lives(&token, at(round * 100)), "round {round}");
         }
+    }
+}
+
+/// What may come between the steps of a sign-in, each in turn.
+async fn meanwhile(world: &World, what: usize) {
+    match what {
+        0 => world.accounts.set_password("jane", BETTER, false).await.unwrap(),
+        1 => {
+            world.accounts.suspend("jane", "root", "", at(0)).await.unwrap();
+            world.accounts.resume("jane", at(0)).await.unwrap();
+        }
+        2 => world.accounts.raise_epoch("jane").await.unwrap(),
+        3 => {
+            world.delete(Kind::User, "jane").await;
+            world.person("jane").await;
+        }
+        _ => world.accounts.suspend("jane", "root", "", at(0)).await.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_proof_does_not_outlive_what_it_was_given_for() {
+    for what in 0..5 {
+        let world = World::new().await;
+        world.person("jane").await;
+        let inner = &world.accounts.inner;
+        let proof = inner.prove("jane", GOOD, HERE, at(0)).await.unwrap();
+        assert!(inner.record_login(&proof, GOOD, None, at(0)).await.is_ok());
+        meanwhile(&world, what).await;
+        let result = inner.record_login(&proof, GOOD, None, at(0)).await;
+        assert!(matches!(result, Err(LoginError::Refused)), "{what}: {result:?}");
+        let result = inner.record_login(&proof, GOOD, Some("unbolts 29 a walrus"), at(0)).await;
+        assert!(matches!(result, Err(LoginError::Refused)), "{what}: {result:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_recorded_sign_in_gives_no_token_of_a_later_epoch() {
+    for what in 0..5 {
+        let world = World::new().await;
+        world.person("jane").await;
+        let inner = &world.accounts.inner;
+        let proof = inner.prove("jane", GOOD, HERE, at(0)).await.unwrap();
+        let epoch = inner.record_login(&proof, GOOD, None, at(0)).await.unwrap();
+        let issue = || {
+            let ground = Ground::SignIn { uid: proof.uid.clone(), epoch };
+            inner.clone().issue("jane", world.new_token(Audience::Api), ground, at(0))
+        };
+        let token = issue().await.unwrap();
+        meanwhile(&world, what).await;
+        assert!(matches!(issue().await, Err(AccountError::MayNotAct)), "{what}");
+        assert!(!world.lives(&token, at(0)), "{what}");
     }
 }
 
