@@ -149,6 +149,9 @@ pub enum AccountError {
     /// Written, but not known to be in force.
     #[error("the change is stored but not yet in force")]
     NotInForce,
+    /// The store's changes do not reach us: who has been suspended meanwhile is not known.
+    #[error("the state of accounts is not current; try again")]
+    Stale,
     /// The index has ended.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -309,6 +312,12 @@ impl Inner {
     async fn lock(&self, user: &str) -> OwnedMutexGuard<()> {
         let at = self.hasher.hash_one(user) as usize % self.locks.len();
         self.locks[at].clone().lock_owned().await
+    }
+
+    /// The current version of everything, where decisions may rest on it.
+    fn fresh_snapshot(&self) -> Result<Arc<Snapshot>, AccountError> {
+        let snapshot = self.index.snapshot();
+        self.index.is_fresh().then_some(snapshot).ok_or(AccountError::Stale)
     }
 
     async fn applied(&self, revision: Revision) -> Result<(), AccountError> {

@@ -35,6 +35,7 @@ pub fn at(seconds: i64) -> Timestamp {
 /// An installation without users.
 pub struct World {
     pub store: Arc<dyn Store>,
+    engine: Arc<SqliteStore>,
     pub sealer: Arc<Sealer>,
     pub index: Arc<Index>,
     pub accounts: Accounts,
@@ -54,11 +55,12 @@ impl World {
 
     pub async fn with(policy: AccountPolicy) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path(), SqliteSettings::default()).unwrap());
+        let engine = Arc::new(SqliteStore::open(directory.path(), SqliteSettings::default()).unwrap());
+        let store: Arc<dyn Store> = engine.clone();
         let sealer = Arc::new(Sealer::new("k1", &[7; 32]));
         let (index, _) = Index::start(store.clone(), sealer.clone()).await.unwrap();
         let accounts = Accounts::new(store.clone(), sealer.clone(), index.clone(), policy);
-        Self { store, sealer, index, accounts, _directory: directory }
+        Self { store, engine, sealer, index, accounts, _directory: directory }
     }
 
     /// The same installation after a restart with other settings.
@@ -118,6 +120,14 @@ impl World {
     pub async fn settle(&self) {
         let revision = self.store.revision().await.unwrap();
         tokio::time::timeout(Duration::from_secs(20), self.index.applied(revision)).await.unwrap().unwrap();
+    }
+
+    /// Closes the store and returns once the index knows that nothing reaches it any more.
+    pub async fn lose_store(&self) {
+        self.engine.close().await;
+        let mut state = self.index.subscribe();
+        let stale = state.wait_for(|state| !state.fresh);
+        drop(tokio::time::timeout(Duration::from_secs(20), stale).await.unwrap().unwrap());
     }
 
     /// The sealed record of an account.

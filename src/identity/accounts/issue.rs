@@ -166,7 +166,7 @@ impl Inner {
         let expires_at = Timestamp::from_second(now.as_second().saturating_add(seconds))
             .map_err(|error| AccountError::Failed(error.to_string()))?;
         // Everything is read from one snapshot. What happens later raises the epoch, and the token is dead.
-        let snapshot = self.index.snapshot();
+        let snapshot = self.fresh_snapshot()?;
         let owner = snapshot.users.get(user).ok_or_else(|| AccountError::UserNotFound(user.to_owned()))?;
         let (_, uid) = identity(&owner.object)?;
         let epoch = snapshot.epoch_of(&owner.object).filter(|_| snapshot.account_may_act(&owner.object));

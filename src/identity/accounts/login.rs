@@ -132,7 +132,13 @@ impl Inner {
         if !attempt.pause.is_zero() {
             tokio::time::sleep(attempt.pause).await;
         }
-        let snapshot = self.index.snapshot();
+        let snapshot = match self.fresh_snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                attempt.void();
+                return Err(error.into());
+            }
+        };
         let candidate = candidate(&snapshot, user);
         let stored = candidate.and_then(|(_, account)| account.password.as_deref());
         let verdict = match self.passwords.verify(password, stored).await {

@@ -1,7 +1,7 @@
 //! Suspension, passwords and the record behind them. Child modules: signing in, tokens, races, random histories.
 
 use super::*;
-use crate::identity::testing::{BETTER, GOOD, World, at};
+use crate::identity::testing::{BETTER, GOOD, HERE, World, at};
 use crate::store::{Key, Kind};
 
 mod histories;
@@ -100,7 +100,7 @@ async fn a_name_that_came_back_inherits_nothing() {
     // Not suspended, although the record says that somebody of this name was.
     let early = world.accounts.issue("jane", world.new_token(Audience::Kube), at(1)).await.unwrap();
     assert!(world.lives(&early, at(1)));
-    let login = world.accounts.login("jane", GOOD, None, crate::identity::testing::HERE, at(1)).await;
+    let login = world.accounts.login("jane", GOOD, None, HERE, at(1)).await;
     assert!(matches!(login, Err(LoginError::Refused)), "the password was somebody else's");
 
     world.accounts.set_password("jane", BETTER, false).await.unwrap();
@@ -144,4 +144,20 @@ async fn a_record_that_does_not_open_is_never_overwritten() {
     ));
     let stored = world.store.get(&Key::new(Kind::Account, "jane")).await.unwrap().unwrap();
     assert_eq!(&stored.value[..], b"{}");
+}
+
+#[tokio::test]
+async fn nothing_is_given_out_while_the_store_is_out_of_reach() {
+    let world = World::new().await;
+    world.person("jane").await;
+    assert!(world.accounts.login("jane", GOOD, None, HERE, at(0)).await.is_ok());
+    world.lose_store().await;
+    // The right password and a wrong one get the same answer.
+    for password in [GOOD, BETTER] {
+        let login = world.accounts.login("jane", password, None, HERE, at(0)).await;
+        assert!(matches!(login, Err(LoginError::Failed(AccountError::Stale))), "{login:?}");
+    }
+    let issue = world.accounts.issue("jane", world.new_token(Audience::Kube), at(0)).await;
+    assert!(matches!(issue, Err(AccountError::Stale)));
+    assert!(matches!(world.accounts.suspend("jane", "root", "", at(0)).await, Err(AccountError::Store(_))));
 }
