@@ -10,6 +10,8 @@ pub mod client;
 pub mod clusters;
 pub mod documents;
 pub mod exit;
+#[cfg(test)]
+mod fake;
 pub mod files;
 pub mod kinds;
 pub mod kubeconfig;

@@ -8,8 +8,12 @@ use super::exit;
 use super::output::Format;
 use super::time::{Lifetime, Moment};
 
+mod clusters;
+mod projects;
 mod serve;
 
+pub use clusters::{ClusterArgs, ClusterCommand};
+pub use projects::{NamespaceCommand, ProjectArgs, ProjectCommand};
 pub use serve::{RecoverAdminArgs, ServeArgs};
 
 /// Access and project isolation for fleets of Kubernetes clusters.
@@ -77,9 +81,9 @@ pub struct Connect {
 Examples:
   bailiwick login https://bailiwick.example.com
   bailiwick login https://bailiwick.example.com --ca-file company-ca.pem --username jane
-  printf '%s\\n' \"$PASSWORD\" | bailiwick login https://bailiwick.example.com --username jane --password-stdin
+  bailiwick login https://bailiwick.example.com -u jane --password-stdin < password-file
 
-The sign-in is kept in $XDG_CONFIG_HOME/bailiwick/config.json (0600), the CA within it.
+The sign-in is kept in $XDG_CONFIG_HOME/bailiwick/config.json (0600), the CA within it. \
 Get the CA file from your administrator: it is never fetched from an address that cannot be verified yet.")]
 pub struct LoginArgs {
     /// Address of the service, https://HOST[:PORT].
@@ -147,7 +151,7 @@ pub struct GetArgs {
 /// Options of `apply`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What a file says replaces the whole spec of the object; labels and annotations that it does not name stay.
+What a file says replaces the whole spec of the object; labels and annotations that it does not name stay. \
 Objects are applied in the order of their dependencies, whatever their order in the files.
 
 Examples:
@@ -232,12 +236,12 @@ Example:
     },
     /// Set a password. All tokens of the account die.
     #[command(after_help = "\
-For your own account the present password is asked first; with --password-stdin it is the first line, the new one the
+For your own account the present password is asked first; with --password-stdin it is the first line, the new one the \
 second. For another account standard input holds the new password only.
 
 Examples:
   bailiwick user set-password
-  openssl rand -base64 18 | tee /dev/tty | bailiwick user set-password jane --password-stdin --must-change")]
+  bailiwick user set-password jane --must-change --password-stdin < password-file")]
     SetPassword {
         /// Account; your own where it is absent.
         name: Option<String>,
@@ -335,8 +339,8 @@ pub struct ScopeArgs {
 #[command(after_help = "\
 Contexts are named <cluster>, for all that is yours on a cluster, and <project>@<cluster>, for one project.
 
-With --merge everything else in the file stays as it is. Entries of the same name are replaced only where they are
-ours: a cluster whose server is at this service, a context on such a cluster, a user whose token is one of ours and
+With --merge everything else in the file stays as it is. Entries of the same name are replaced only where they are \
+ours: a cluster whose server is at this service, a context on such a cluster, a user whose token is one of ours and \
 that no context of another server uses. Anything else is refused, naming the entries, and the file stays unchanged.
 
 Examples:
@@ -362,165 +366,6 @@ pub struct KubeconfigArgs {
     /// Server and credential.
     #[command(flatten)]
     pub connect: Connect,
-}
-
-/// `cluster`.
-#[derive(Debug, Args)]
-pub struct ClusterArgs {
-    /// Server and credential.
-    #[command(flatten)]
-    pub connect: Connect,
-    /// What to do.
-    #[command(subcommand)]
-    pub command: ClusterCommand,
-}
-
-/// Commands on clusters.
-#[derive(Debug, Subcommand)]
-pub enum ClusterCommand {
-    /// Print what the cluster's administrator applies before the import. Needs no server.
-    #[command(after_help = "\
-Example:
-  bailiwick cluster manifest demo | kubectl --context demo-admin apply -f -")]
-    Manifest {
-        /// Name that the cluster will have.
-        name: String,
-        /// Kubernetes version of the cluster, 1.36 for example.
-        #[arg(long, value_name = "VERSION", default_value = "1.36")]
-        kubernetes_version: String,
-        /// API group that tenants may reach beside the built-in ones; may be repeated.
-        #[arg(long = "tenant-api-group", value_name = "GROUP")]
-        tenant_api_groups: Vec<String>,
-        /// Group of the cluster's administrators beside system:masters; the guards let its members adopt namespaces
-        /// and touch what the service manages. May be repeated.
-        #[arg(long = "administrators", value_name = "GROUP")]
-        administrators: Vec<String>,
-        /// Render the older form of impersonation: for a cluster of 1.36 or later that has the feature gate
-        /// ConstrainedImpersonation turned off.
-        #[arg(long)]
-        legacy_impersonation: bool,
-    },
-    /// Take a cluster in, after its administrator has applied the manifest.
-    ///
-    /// The kubeconfig is used on this machine, only to read the tokens of the two accounts that the manifest made;
-    /// these are all that is sent. Then every right and guard is probed; each one that is missing is named.
-    #[command(after_help = "\
-Example:
-  bailiwick cluster import demo --kubeconfig admin.yaml --context demo-admin")]
-    Import {
-        /// Name.
-        name: String,
-        /// Kubeconfig of the cluster's administrator.
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: PathBuf,
-        /// Context in it; its current one where absent.
-        #[arg(long, value_name = "CONTEXT")]
-        context: Option<String>,
-        /// Name for people.
-        #[arg(long, value_name = "TEXT")]
-        display_name: Option<String>,
-        /// API group that tenants may reach beside the built-in ones; may be repeated.
-        #[arg(long = "tenant-api-group", value_name = "GROUP")]
-        tenant_api_groups: Vec<String>,
-    },
-    /// Probe a cluster: reachability, version, rights and guards. Exit code 1 where something is missing.
-    Check {
-        /// Name.
-        name: String,
-        /// Output format.
-        #[arg(long, short, value_enum, default_value_t = Format::Table)]
-        output: Format,
-    },
-    /// Say whether a cluster may be upgraded to a Kubernetes version. Exit code 0 yes, 1 no: for pipelines.
-    #[command(after_help = "\
-Example:
-  bailiwick cluster check-upgrade demo 1.37.0 && start-the-upgrade")]
-    CheckUpgrade {
-        /// Name.
-        name: String,
-        /// Kubernetes version, 1.37.0 for example.
-        #[arg(id = "kubernetes-version", value_name = "VERSION")]
-        version: String,
-        /// Output format.
-        #[arg(long, short, value_enum, default_value_t = Format::Table)]
-        output: Format,
-    },
-    /// Declare that a cluster will never confirm a clean-up, so that the names waiting for it become free.
-    Forget {
-        /// Name.
-        name: String,
-        /// Only for this deleted project.
-        #[arg(long, value_name = "PROJECT")]
-        project: Option<String>,
-    },
-}
-
-/// `project`.
-#[derive(Debug, Args)]
-pub struct ProjectArgs {
-    /// Server and credential.
-    #[command(flatten)]
-    pub connect: Connect,
-    /// What to do.
-    #[command(subcommand)]
-    pub command: ProjectCommand,
-}
-
-/// Commands on projects.
-#[derive(Debug, Subcommand)]
-pub enum ProjectCommand {
-    /// Namespaces of projects.
-    #[command(visible_alias = "ns")]
-    Namespace {
-        /// What to do.
-        #[command(subcommand)]
-        command: NamespaceCommand,
-    },
-}
-
-/// Commands on the namespaces of projects.
-#[derive(Debug, Subcommand)]
-pub enum NamespaceCommand {
-    /// Create a namespace; answers when it can be used.
-    #[command(after_help = "\
-Example:
-  bailiwick project namespace create shop shop-cart --cluster demo")]
-    Create {
-        /// Project.
-        project: String,
-        /// Namespace; begins with the project's prefix.
-        name: String,
-        /// Cluster.
-        #[arg(long, value_name = "CLUSTER")]
-        cluster: String,
-        /// Output format.
-        #[arg(long, short, value_enum, default_value_t = Format::Table)]
-        output: Format,
-    },
-    /// Delete a namespace that was created so, with all that is in it.
-    Delete {
-        /// Project.
-        project: String,
-        /// Namespace.
-        name: String,
-        /// Cluster.
-        #[arg(long, value_name = "CLUSTER")]
-        cluster: String,
-    },
-    /// Move a namespace to another project, with all that is in it. Nobody of the old project keeps a right.
-    Move {
-        /// Namespace.
-        name: String,
-        /// Cluster.
-        #[arg(long, value_name = "CLUSTER")]
-        cluster: String,
-        /// Project that has it.
-        #[arg(long, value_name = "PROJECT")]
-        from: String,
-        /// Project that gets it.
-        #[arg(long, value_name = "PROJECT")]
-        to: String,
-    },
 }
 
 /// Options of `audit`.

@@ -163,6 +163,36 @@ fn describe(me: &Value, base: &BaseUrl) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::fake::{Fake, status};
+
+    async fn signed_in(answer: (u16, Value), new: Option<&str>) -> (Outcome<Value>, Value) {
+        let fake = Fake::start(move |_| answer.clone()).await;
+        let new = new.map(|new| Zeroizing::new(new.to_owned()));
+        let outcome = sign_in(&fake.client, "jane", &Zeroizing::new("old".to_owned()), new.as_ref()).await;
+        assert_eq!(fake.asked(), ["POST /auth/login"]);
+        (outcome, fake.last_body())
+    }
+
+    #[tokio::test]
+    async fn a_new_password_is_sent_only_where_it_is_asked_for() {
+        let (outcome, body) = signed_in((200, json!({"token": "bwk_a_b"})), None).await;
+        assert_eq!(outcome.unwrap()["token"], "bwk_a_b");
+        assert_eq!(body, json!({"username": "jane", "password": "old"}));
+        let (_, body) = signed_in((200, json!({})), Some("new")).await;
+        assert_eq!(body["newPassword"], "new");
+    }
+
+    #[tokio::test]
+    async fn refusals_are_told_apart() {
+        let (outcome, _) = signed_in(status(401, "Unauthorized", "Unauthorized"), None).await;
+        let failure = outcome.unwrap_err();
+        assert_eq!(failure.code(), 4);
+        assert!(failure.to_string().contains("user name or password is wrong"), "{failure}");
+        let (outcome, _) = signed_in(status(403, MUST_CHANGE, "change it"), None).await;
+        assert!(matches!(outcome, Err(Failure::Server(status)) if status.reason == MUST_CHANGE));
+        let (outcome, _) = signed_in(status(429, "TooManyRequests", "slow down"), None).await;
+        assert_eq!(outcome.unwrap_err().code(), 1);
+    }
 
     #[test]
     fn an_answer_without_its_parts_is_no_sign_in() {

@@ -200,27 +200,4 @@ pub async fn delete(args: DeleteArgs) -> Outcome {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_file_replaces_the_spec_and_keeps_the_rest() {
-        let file = json!({"apiVersion": "bailiwick.dev/v1alpha1", "kind": "User", "metadata": {"name": "a",
-            "labels": {"new": "1", "both": "file"}, "resourceVersion": "1"}, "spec": {"email": "a@example.com"},
-            "status": {"state": "Active"}, "unknown": 1});
-        let current = json!({"apiVersion": "bailiwick.dev/v1alpha1", "kind": "User",
-            "metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "labels": {"old": "1", "both": "server"},
-                "finalizers": ["x"]},
-            "spec": {"disabled": true}, "status": {"state": "Suspended"}});
-        let wanted = desired(KindInfo::find("user").unwrap(), &file, &current);
-        assert_eq!(wanted["spec"], json!({"email": "a@example.com"}));
-        assert_eq!(wanted["status"], json!({"state": "Suspended"}), "status is never taken from a file");
-        assert_eq!(
-            wanted["metadata"],
-            json!({"name": "a", "uid": "u", "resourceVersion": "7", "finalizers": ["x"],
-                "labels": {"old": "1", "new": "1", "both": "file"}}),
-            "the present version is sent, so that a change in between is noticed"
-        );
-        assert_eq!(wanted["unknown"], 1, "the server refuses it by name");
-    }
-}
+mod tests;

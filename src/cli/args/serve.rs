@@ -13,7 +13,7 @@ Examples:
   bailiwick serve --config /etc/bailiwick/config.toml
   bailiwick serve --data-dir ./data --listen 127.0.0.1:8443 --public-url https://127.0.0.1:8443
 
-Without a certificate of its own the service makes a CA and a certificate in its data directory; people get the CA file
+Without a certificate of its own the service makes a CA and a certificate in its data directory; people get the CA file \
 from there (ca.crt), by a way they trust.")]
 pub struct ServeArgs {
     /// Configuration file (TOML); unknown keys are refused.

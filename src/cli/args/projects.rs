@@ -1,0 +1,74 @@
+//! `bailiwick project`.
+
+use clap::{Args, Subcommand};
+
+use super::Connect;
+use crate::cli::output::Format;
+
+/// `project`.
+#[derive(Debug, Args)]
+pub struct ProjectArgs {
+    /// Server and credential.
+    #[command(flatten)]
+    pub connect: Connect,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ProjectCommand,
+}
+
+/// Commands on projects.
+#[derive(Debug, Subcommand)]
+pub enum ProjectCommand {
+    /// Namespaces of projects.
+    #[command(visible_alias = "ns")]
+    Namespace {
+        /// What to do.
+        #[command(subcommand)]
+        command: NamespaceCommand,
+    },
+}
+
+/// Commands on the namespaces of projects.
+#[derive(Debug, Subcommand)]
+pub enum NamespaceCommand {
+    /// Create a namespace; answers when it can be used.
+    #[command(after_help = "\
+Example:
+  bailiwick project namespace create shop shop-cart --cluster demo")]
+    Create {
+        /// Project.
+        project: String,
+        /// Namespace; begins with the project's prefix.
+        name: String,
+        /// Cluster.
+        #[arg(long, value_name = "CLUSTER")]
+        cluster: String,
+        /// Output format.
+        #[arg(long, short, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Delete a namespace that was created so, with all that is in it.
+    Delete {
+        /// Project.
+        project: String,
+        /// Namespace.
+        name: String,
+        /// Cluster.
+        #[arg(long, value_name = "CLUSTER")]
+        cluster: String,
+    },
+    /// Move a namespace to another project, with all that is in it. Nobody of the old project keeps a right.
+    Move {
+        /// Namespace.
+        name: String,
+        /// Cluster.
+        #[arg(long, value_name = "CLUSTER")]
+        cluster: String,
+        /// Project that has it.
+        #[arg(long, value_name = "PROJECT")]
+        from: String,
+        /// Project that gets it.
+        #[arg(long, value_name = "PROJECT")]
+        to: String,
+    },
+}
