@@ -31,3 +31,8 @@ pub mod controllers;
 pub mod api;
 
 pub mod cli;
+
+pub mod config;
+pub mod listener;
+// pub mod serve;
+pub mod tls;

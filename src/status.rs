@@ -21,7 +21,7 @@ pub struct Status {
     pub message: String,
     /// Which object, and which of its fields.
     #[serde(default)]
-    pub details: Details,
+    pub details: Box<Details>,
 }
 
 /// The object that an error is about.
@@ -51,7 +51,7 @@ pub use crate::resources::validation::Cause;
 impl Status {
     /// A status without details.
     pub fn new(code: StatusCode, reason: &str, message: impl Into<String>) -> Self {
-        Self { code: code.as_u16(), reason: reason.to_owned(), message: message.into(), details: Details::default() }
+        Self { code: code.as_u16(), reason: reason.to_owned(), message: message.into(), details: Box::default() }
     }
 
     /// 400: the request cannot be understood.

@@ -297,11 +297,10 @@ pub fn parse(method: &str, segments: &[String], query: Option<&str>) -> Result<R
 }
 
 fn path_request(method: &str, parts: &[&str]) -> Result<RequestInfo, TargetError> {
-    let known = match parts {
-        ["api"] | ["apis"] | ["api", _] | ["apis", _] | ["apis", _, _] | ["version"] => true,
-        ["openapi", "v2"] | ["openapi", "v3", ..] => true,
-        _ => false,
-    };
+    let known = matches!(
+        parts,
+        ["api" | "apis" | "version"] | ["api" | "apis", _] | ["apis", _, _] | ["openapi", "v2"] | ["openapi", "v3", ..]
+    );
     if !known {
         return Err(TargetError::Unknown);
     }

@@ -1,0 +1,151 @@
+//! The TLS listener: proxy and API behind one address.
+//!
+//! Connections are bounded in number, in the size of what they may send before anything is known of them, and in the
+//! time they may take for it. Dispatch is by path, before the API's router sees anything: what belongs to the proxy is
+//! never cleaned, matched or logged by a web framework.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Either};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use ipnet::IpNet;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+use tracing::{debug, warn};
+
+use crate::api::ClientAddress;
+use crate::identity::address::client_address;
+use crate::proxy::{Proxy, body::ProxyBody, target};
+
+/// Time for the TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Time for the head of a request, and longest silence between two on one connection.
+const HEAD: Duration = Duration::from_secs(30);
+/// Largest head, in bytes.
+const MAX_HEAD: usize = 64 * 1024;
+/// Streams that one HTTP/2 connection may have open: client-go puts all its watches on one.
+const MAX_STREAMS: u32 = 250;
+/// Pings on HTTP/2 find clients that vanished without a word.
+const PING: Duration = Duration::from_secs(20);
+/// Bytes that the kernel may hold unsent for a client. Bounds what still arrives after a cut, without bounding the window.
+const NOT_SENT: u32 = 128 * 1024;
+/// Most connections.
+const MAX_CONNECTIONS: usize = 20_000;
+
+/// What is behind the address.
+pub struct Doors {
+    /// The proxy.
+    pub proxy: Arc<Proxy>,
+    /// Our own API.
+    pub api: axum::Router,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+/// Accepts connections until `shutdown`, then lets the requests in flight finish within `grace`.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    doors: Arc<Doors>,
+    shutdown: CancellationToken,
+    grace: Duration,
+) {
+    let acceptor = TlsAcceptor::from(tls);
+    let graceful = GracefulShutdown::new();
+    let builder = Arc::new(connection_settings());
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = room.clone().acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (tcp, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(why) => {
+                // Out of file descriptors, for one: those in use will be given back.
+                warn!(%why, "connection not accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (acceptor, doors, builder) = (acceptor.clone(), doors.clone(), builder.clone());
+        let watcher = graceful.watcher();
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(why) = prepare(&tcp) {
+                debug!(%why, "socket not set up");
+            }
+            let tls = match tokio::time::timeout(HANDSHAKE, acceptor.accept(tcp)).await {
+                Ok(Ok(tls)) => tls,
+                Ok(Err(why)) => return debug!(%why, %peer, "no TLS"),
+                Err(_) => return debug!(%peer, "no TLS in time"),
+            };
+            let service = service_fn(move |request| dispatch(doors.clone(), request, peer));
+            let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
+            if let Err(why) = watcher.watch(connection.into_owned()).await {
+                debug!(%why, %peer, "connection ended");
+            }
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(grace, graceful.shutdown()).await.is_err() {
+        warn!("some requests did not finish in time and are cut");
+    }
+}
+
+fn connection_settings() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_HEAD).max_headers(100);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD as u32)
+        .max_pending_accept_reset_streams(20)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING);
+    builder
+}
+
+fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(tcp);
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_notsent_lowat(NOT_SENT)
+}
+
+type Answer = Response<Either<ProxyBody, axum::body::Body>>;
+
+async fn dispatch(doors: Arc<Doors>, mut request: Request<Incoming>, peer: SocketAddr) -> Result<Answer, Infallible> {
+    let address = address(&doors, &request, peer);
+    if request.uri().path().starts_with(target::ROOT) {
+        return Ok(doors.proxy.clone().handle(request, address).await.map(Either::Left));
+    }
+    request.extensions_mut().insert(ClientAddress(address));
+    let request = request.map(|body| axum::body::Body::new(body.map_err(axum::Error::new)));
+    let response = match doors.api.clone().oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    Ok(response.map(Either::Right))
+}
+
+fn address(doors: &Doors, request: &Request<Incoming>, peer: SocketAddr) -> IpAddr {
+    let forwarded = request.headers().get_all("x-forwarded-for").iter();
+    client_address(peer.ip(), forwarded, &doors.trusted_proxies)
+}

@@ -1,0 +1,176 @@
+//! Resolve: whose namespace this is, and which roles the caller holds there.
+//!
+//! The groups that a request carries into the cluster come from here and never from the permit, so that a forced permit
+//! cannot forge them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::domain::names::{cluster_group, is_system_namespace, project_group};
+use crate::domain::roles;
+use crate::index::{CompiledRole, GrantEntry, Snapshot, Stored};
+use crate::records::Claim;
+use crate::resources::grant::TargetKind;
+use crate::resources::token::Scopes;
+use crate::resources::{Project, User};
+
+/// The place that a request is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// Cluster.
+    pub cluster: &'a str,
+    /// Project that the URL narrows to.
+    pub project: Option<&'a str>,
+    /// Namespace; empty for the whole cluster.
+    pub namespace: &'a str,
+}
+
+/// A role held where the request goes, and the grant that gives it.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// The grant.
+    pub grant: Arc<GrantEntry>,
+    /// The role.
+    pub role: Arc<CompiledRole>,
+    /// The group that carries the role in the cluster.
+    pub group: String,
+}
+
+/// A namespace that is somebody's, as the caller may know it.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// The project that owns it.
+    pub project: Arc<Stored<Project>>,
+    /// The claim.
+    pub claim: Arc<Stored<Claim>>,
+    /// Roles the caller holds there; never empty.
+    pub held: Vec<Held>,
+}
+
+/// Looks up a namespace for a caller. `None` where it does not exist, is nobody's, or is another's: the caller cannot
+/// tell these apart.
+pub fn namespace(
+    snapshot: &Snapshot,
+    user: &User,
+    scopes: &Scopes,
+    place: Place<'_>,
+    now: Timestamp,
+) -> Option<Resolved> {
+    if is_system_namespace(place.namespace) || !in_scope(&scopes.clusters, place.cluster) {
+        return None;
+    }
+    let claim = snapshot.claim(place.cluster, place.namespace)?;
+    let project = owner(snapshot, place.cluster, &claim.object)?;
+    let name = claim.object.project.as_str();
+    if place.project.is_some_and(|narrow| narrow != name) || !in_scope(&scopes.projects, name) {
+        return None;
+    }
+    let held = roles_in(snapshot, user, place.cluster, place.namespace, project, now);
+    (!held.is_empty()).then(|| Resolved { project: project.clone(), claim: claim.clone(), held })
+}
+
+/// The namespaces on a cluster that the caller has a role in, sorted, at most `limit`: for refusals that help.
+pub fn own_namespaces(
+    snapshot: &Snapshot,
+    user: &User,
+    scopes: &Scopes,
+    place: Place<'_>,
+    now: Timestamp,
+    limit: usize,
+) -> Vec<String> {
+    snapshot
+        .claims_on(place.cluster)
+        .map(|claim| claim.object.namespace.as_str())
+        .filter(|ns| namespace(snapshot, user, scopes, Place { namespace: ns, ..place }, now).is_some())
+        .take(limit)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Whether the caller has anything at all on a cluster: a role in one of its projects, or one on the cluster.
+pub fn knows_cluster(snapshot: &Snapshot, user: &User, scopes: &Scopes, place: Place<'_>, now: Timestamp) -> bool {
+    if !in_scope(&scopes.clusters, place.cluster) {
+        return false;
+    }
+    let Some(cluster) = snapshot.clusters.get(place.cluster) else { return false };
+    if cluster.object.metadata.deletion_timestamp.is_some() {
+        return false;
+    }
+    snapshot.holdings(user, now).any(|grant| {
+        let target = &grant.object.spec.target;
+        match target.kind {
+            TargetKind::Platform => false,
+            TargetKind::Cluster => {
+                target.name == place.cluster && scopes.projects.is_empty() && place.project.is_none()
+            }
+            TargetKind::Project => {
+                place.project.is_none_or(|narrow| narrow == target.name)
+                    && in_scope(&scopes.projects, &target.name)
+                    && snapshot.projects.get(target.name.as_str()).is_some_and(|project| {
+                        project.object.spec.clusters.iter().any(|at| at.cluster == place.cluster)
+                    })
+            }
+        }
+    })
+}
+
+/// The project of a claim, if claim, project, cluster and the namespace observed in the cluster all agree.
+fn owner<'a>(snapshot: &'a Snapshot, cluster: &str, claim: &Claim) -> Option<&'a Arc<Stored<Project>>> {
+    let project = snapshot.projects.get(claim.project.as_str())?;
+    let registered = snapshot.clusters.get(cluster)?;
+    let observed = snapshot.observed.get(cluster)?;
+    let seen = observed.namespaces.get(claim.namespace.as_str())?;
+    let agree = project.object.metadata.uid.as_deref() == Some(claim.project_uid.as_str())
+        && project.object.metadata.deletion_timestamp.is_none()
+        && registered.object.metadata.uid.as_deref() == Some(claim.cluster_uid.as_str())
+        && registered.object.metadata.deletion_timestamp.is_none()
+        && observed.cluster_uid == claim.cluster_uid
+        && claim.namespace_uid.as_deref() == Some(&**seen)
+        && !claim.releasing;
+    agree.then_some(project)
+}
+
+fn roles_in(
+    snapshot: &Snapshot,
+    user: &User,
+    cluster: &str,
+    namespace: &str,
+    project: &Arc<Stored<Project>>,
+    now: Timestamp,
+) -> Vec<Held> {
+    let name = project.object.metadata.name.as_deref().unwrap_or_default();
+    let uid = project.object.metadata.uid.as_deref().unwrap_or_default();
+    let mut held: Vec<Held> = vec![];
+    for grant in snapshot.holdings(user, now) {
+        let spec = &grant.object.spec;
+        let built_in = roles::BUILT_IN.contains(&spec.role.as_str());
+        let group = match spec.target.kind {
+            TargetKind::Project
+                if spec.target.name == name
+                    && (built_in || project.object.spec.roles.contains(&spec.role))
+                    && (spec.namespaces.is_empty() || spec.namespaces.iter().any(|ns| ns == namespace)) =>
+            {
+                project_group(name, uid, &spec.role)
+            }
+            TargetKind::Cluster if spec.target.name == cluster && built_in && spec.namespaces.is_empty() => {
+                let cluster_uid = snapshot.clusters.get(cluster).and_then(|c| c.object.metadata.uid.as_deref());
+                let Some(cluster_uid) = cluster_uid else { continue };
+                cluster_group(cluster, cluster_uid, &spec.role)
+            }
+            _ => continue,
+        };
+        if held.iter().any(|h| h.group == group) {
+            continue;
+        }
+        if let Some(role) = snapshot.roles.get(spec.role.as_str()) {
+            held.push(Held { grant: grant.clone(), role: role.clone(), group });
+        }
+    }
+    held
+}
+
+/// Whether a scope lets a name through; an empty scope is no limit.
+pub fn in_scope(scope: &[String], name: &str) -> bool {
+    scope.is_empty() || scope.iter().any(|s| s == name)
+}

@@ -1,0 +1,198 @@
+//! Self reviews: `kubectl auth can-i` answers what we will really do.
+//!
+//! They are resolved by the namespace in their body. An access review that we would refuse is answered here; one that
+//! we would permit goes to the cluster with the groups of that namespace, so that a yes means both walls. A rules
+//! review is answered from the roles held, which is what the cluster's bindings are projected from.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::decide::{self, Context, Decide, SELF_REVIEWS, TENANT_READABLE};
+use super::resolve::{self, Place};
+use crate::domain::rbac::{BUILT_IN_GROUPS, PolicyRule};
+use crate::domain::request::{self, RequestInfo, ResourceRequest};
+use crate::status::Status;
+
+/// Longest body of a self review that is read.
+pub const MAX_BODY: usize = 64 * 1024;
+
+/// Which self review a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Review {
+    /// `selfsubjectaccessreviews`: may I do this?
+    Access,
+    /// `selfsubjectrulesreviews`: what may I do?
+    Rules,
+}
+
+/// Whether a request is a self review whose answer depends on a namespace.
+pub fn of(request: &RequestInfo) -> Option<Review> {
+    let RequestInfo::Resource(r) = request else { return None };
+    let kind = (r.group.as_str(), r.resource.as_str());
+    if r.verb != request::Verb::Create || !r.namespace.is_empty() {
+        return None;
+    }
+    match SELF_REVIEWS.iter().position(|k| *k == kind)? {
+        0 => Some(Review::Access),
+        1 => Some(Review::Rules),
+        _ => None,
+    }
+}
+
+#[derive(Deserialize)]
+struct AccessReview {
+    spec: AccessSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AccessSpec {
+    resource_attributes: Option<ResourceAttributes>,
+    non_resource_attributes: Option<NonResourceAttributes>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ResourceAttributes {
+    namespace: String,
+    verb: String,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NonResourceAttributes {
+    path: String,
+    verb: String,
+}
+
+/// The answer to an access review.
+pub enum Answer {
+    /// No, and why.
+    No(String),
+    /// Yes as far as we are concerned: the cluster is asked too, with these groups.
+    AskCluster(Vec<String>),
+}
+
+/// Answers an access review as the proxy would decide on the request itself.
+pub fn access(decider: &dyn Decide, ctx: &Context<'_>, body: &[u8]) -> Result<Answer, Status> {
+    let review: AccessReview = serde_json::from_slice(body)
+        .map_err(|why| Status::bad_request(format!("the SelfSubjectAccessReview cannot be read: {why}")))?;
+    let (request, namespace) = match (review.spec.resource_attributes, review.spec.non_resource_attributes) {
+        (Some(asked), None) => {
+            let Some(request) = resource_request(&asked) else {
+                return Ok(Answer::No(format!("the verb {:?} is not one that this service forwards", asked.verb)));
+            };
+            (RequestInfo::Resource(request), asked.namespace)
+        }
+        (None, Some(asked)) => {
+            let segments = request::segments(&asked.path).map_err(|why| Status::bad_request(why.to_string()))?;
+            match request::parse(&asked.verb.to_ascii_uppercase(), &segments, None) {
+                Ok(request @ RequestInfo::Path(_)) => (request, String::new()),
+                _ => return Ok(Answer::No("the path is not one that this service forwards".to_owned())),
+            }
+        }
+        _ => {
+            return Err(Status::bad_request(
+                "exactly one of resourceAttributes and nonResourceAttributes must be given",
+            ));
+        }
+    };
+    let place = Place { namespace: &namespace, ..ctx.place };
+    let inner = Context { snapshot: ctx.snapshot, asker: ctx.asker, place, request: &request, now: ctx.now };
+    Ok(match decide::authorize(decider, &inner) {
+        Ok(decision) => Answer::AskCluster(decision.groups),
+        Err(refusal) => Answer::No(refusal.status.message),
+    })
+}
+
+fn resource_request(asked: &ResourceAttributes) -> Option<ResourceRequest> {
+    ResourceRequest::asked(
+        &asked.verb,
+        &asked.group,
+        &asked.version,
+        &asked.resource,
+        &asked.subresource,
+        &asked.namespace,
+        &asked.name,
+    )
+}
+
+/// The `SelfSubjectAccessReview` that says no.
+pub fn no(reason: &str) -> Value {
+    json!({
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {},
+        "spec": {},
+        "status": {"allowed": false, "reason": reason},
+    })
+}
+
+#[derive(Deserialize)]
+struct RulesReview {
+    spec: RulesSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RulesSpec {
+    namespace: String,
+}
+
+/// The `SelfSubjectRulesReview` with what the caller may do in the namespace of the body.
+pub fn rules(ctx: &Context<'_>, body: &[u8]) -> Result<Value, Status> {
+    let review: RulesReview = serde_json::from_slice(body)
+        .map_err(|why| Status::bad_request(format!("the SelfSubjectRulesReview cannot be read: {why}")))?;
+    let namespace = review.spec.namespace;
+    let place = Place { namespace: &namespace, ..ctx.place };
+    let resolved = resolve::namespace(ctx.snapshot, ctx.asker.user, ctx.asker.scopes, place, ctx.now);
+    let reach = |group: &str| {
+        BUILT_IN_GROUPS.contains(&group)
+            || ctx
+                .snapshot
+                .clusters
+                .get(ctx.place.cluster)
+                .is_some_and(|c| c.object.spec.tenant_api_groups.iter().any(|g| g == group))
+    };
+    let mut rules: Vec<Value> = vec![];
+    for held in resolved.iter().flat_map(|r| &r.held) {
+        rules.extend(
+            held.role.rules.rules().iter().filter_map(|rule| rendered(rule, ctx.asker.scopes.read_only, &reach)),
+        );
+    }
+    for (group, resource) in TENANT_READABLE {
+        rules.push(json!({"apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"]}));
+    }
+    for (group, resource) in SELF_REVIEWS {
+        rules.push(json!({"apiGroups": [group], "resources": [resource], "verbs": ["create"]}));
+    }
+    let paths = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version"];
+    Ok(json!({
+        "kind": "SelfSubjectRulesReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {},
+        "spec": {},
+        "status": {
+            "resourceRules": rules,
+            "nonResourceRules": [{"nonResourceURLs": paths, "verbs": ["get"]}],
+            "incomplete": false,
+        },
+    }))
+}
+
+fn rendered(rule: &PolicyRule, read_only: bool, reach: &dyn Fn(&str) -> bool) -> Option<Value> {
+    let groups: Vec<&String> = rule.api_groups.iter().filter(|g| reach(g)).collect();
+    let interactive = |r: &str| matches!(r, "pods/exec" | "pods/attach" | "pods/portforward");
+    let resources: Vec<&String> = rule.resources.iter().filter(|r| !(read_only && interactive(r))).collect();
+    let verbs: Vec<&String> =
+        rule.verbs.iter().filter(|v| !read_only || matches!(v.as_str(), "get" | "list" | "watch")).collect();
+    if groups.is_empty() || resources.is_empty() || verbs.is_empty() {
+        return None;
+    }
+    Some(json!({"apiGroups": groups, "resources": resources, "verbs": verbs, "resourceNames": rule.resource_names}))
+}

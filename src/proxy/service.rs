@@ -1,0 +1,678 @@
+//! One request through all stages.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::{Body as _, Incoming};
+use tracing::{debug, warn};
+
+use super::body::{ProxyBody, Relayed};
+use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Right, Rules};
+use super::meters;
+use super::resolve::Place;
+use super::reviews::{self, Answer, Review};
+use super::rewrite::{self, Identity};
+use super::streams::{Registered, StreamKey, Streams};
+use super::target::{self, Target};
+use super::upgrade;
+use crate::audit::{Audit, Stage, Surface, What};
+use crate::clock;
+use crate::clusters::outgoing::Outgoing;
+use crate::clusters::upstream::{Upstream, UpstreamError, Upstreams};
+use crate::domain::request::{RequestInfo, Verb};
+use crate::identity::last_used::LastUsed;
+use crate::identity::tokens::{self, Caller};
+use crate::index::{Impersonation, Index};
+use crate::metrics::{Metrics, StreamKind, VerbClass};
+use crate::resources::token::Audience;
+use crate::status::Status;
+
+/// What can be set.
+#[derive(Debug, Clone, Copy)]
+pub struct ProxySettings {
+    /// Time until a cluster must begin its answer to a short request. The API server gives itself 60 s.
+    pub response_timeout: Duration,
+    /// Most long-running responses of one user.
+    pub max_streams_per_user: usize,
+}
+
+impl Default for ProxySettings {
+    fn default() -> Self {
+        Self { response_timeout: Duration::from_secs(65), max_streams_per_user: 2_500 }
+    }
+}
+
+/// The proxy.
+pub struct Proxy {
+    index: Arc<Index>,
+    upstreams: Arc<dyn Upstreams>,
+    audit: Arc<Audit>,
+    metrics: Arc<Metrics>,
+    last_used: Arc<LastUsed>,
+    streams: Arc<Streams>,
+    decider: Arc<dyn Decide>,
+    settings: ProxySettings,
+}
+
+/// What a request needs to be served; see [`Proxy::new`].
+pub struct ProxyParts {
+    /// Decisions rest on it.
+    pub index: Arc<Index>,
+    /// Ways to the clusters.
+    pub upstreams: Arc<dyn Upstreams>,
+    /// Where it is recorded.
+    pub audit: Arc<Audit>,
+    /// Where it is counted.
+    pub metrics: Arc<Metrics>,
+    /// Where the use of tokens is noted.
+    pub last_used: Arc<LastUsed>,
+    /// What can be set.
+    pub settings: ProxySettings,
+}
+
+impl Proxy {
+    /// The proxy with the real rules.
+    pub fn new(parts: ProxyParts) -> Arc<Self> {
+        Self::with_decider(parts, Arc::new(Rules))
+    }
+
+    /// The proxy with another decider: for tests that prove the second wall. No configuration reaches this.
+    #[doc(hidden)]
+    pub fn with_decider(parts: ProxyParts, decider: Arc<dyn Decide>) -> Arc<Self> {
+        let ProxyParts { index, upstreams, audit, metrics, last_used, settings } = parts;
+        let streams = Streams::new();
+        Arc::new(Self { index, upstreams, audit, metrics, last_used, streams, decider, settings })
+    }
+
+    /// The register of streams.
+    pub fn streams(&self) -> &Arc<Streams> {
+        &self.streams
+    }
+
+    /// Judges the streams with every change until the index ends.
+    pub async fn judge(self: Arc<Self>) {
+        let metrics = self.metrics.clone();
+        let cut = move |cause: &'static str| meters::cut(&metrics, cause);
+        self.streams.clone().judge(self.index.clone(), self.decider.clone(), cut).await;
+    }
+
+    /// Serves one request.
+    pub async fn handle(self: Arc<Self>, request: Request<Incoming>, address: IpAddr) -> Response<ProxyBody> {
+        let started = Instant::now();
+        let id = self.audit.request_id();
+        let mut seen = Seen { what: What { address: address.to_string(), ..What::default() }, address, request: None };
+        match self.serve(request, &id, &mut seen, started).await {
+            Ok(response) => response,
+            Err(refusal) => self.refuse(refusal, &id, seen, started),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal, id: &str, seen: Seen, started: Instant) -> Response<ProxyBody> {
+        let Refusal { reason, status } = refusal;
+        let Seen { mut what, address: _, request } = seen;
+        what.status = Some(status.code);
+        what.reason = reason.to_owned();
+        what.duration_ms = Some(millis(started));
+        meters::refused(&self.metrics, reason);
+        meters::answered(&self.metrics, meters::class(request.as_ref()), &what, false, started);
+        self.audit.note(id, Stage::Refused, Surface::Kube, what);
+        own(status)
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+        id: &str,
+        seen: &mut Seen,
+        started: Instant,
+    ) -> Result<Response<ProxyBody>, Refusal> {
+        let target = parse(&request, &mut seen.what)?;
+        seen.request = Some(target.request.clone());
+        let caller = self.authenticate(request.headers(), &mut seen.what)?;
+        let now = clock::now();
+        self.last_used.record(&caller.token.record.id, seen.address, now);
+        if !self.index.is_fresh() {
+            return Err(refusal("stale", Status::unavailable("the service has lost its store and decides nothing")));
+        }
+        if rewrite::asks_to_impersonate(request.headers()) {
+            let message = "acting as somebody else (kubectl --as) is not offered here; ask for a grant instead";
+            return Err(refusal("impersonation", Status::forbidden(message)));
+        }
+        let review = reviews::of(&target.request);
+        let review = match review {
+            Some(review) => Some((review, review_body(&mut request).await?)),
+            None => None,
+        };
+        // A stream is entered before the index is looked at, so that no change falls between the two.
+        let upgrade = asks_to_upgrade(&request)?;
+        let long = upgrade || matches!(&target.request, RequestInfo::Resource(r) if r.is_long_running());
+        let registered = if long { Some(self.register(&caller, &target)?) } else { None };
+
+        let snapshot = self.index.snapshot();
+        let owner = snapshot.live_owner(&caller.token, now).ok_or_else(unauthenticated)?;
+        let ctx = Context {
+            snapshot: &snapshot,
+            asker: Asker { user: &owner.object, scopes: &caller.token.record.scopes },
+            place: place(&target),
+            request: &target.request,
+            now,
+        };
+        let mut decision = decide::authorize(&*self.decider, &ctx)?;
+        describe(&decision, &mut seen.what);
+        let mut body = None;
+        if let Some((review, bytes)) = review {
+            match self.review(review, &ctx, &bytes)? {
+                Reviewed::Answered(answer) => return Ok(self.answered(answer, id, &seen.what, started)),
+                Reviewed::AskCluster(groups) => decision.groups = groups,
+            }
+            body = Some(bytes);
+        }
+        if upgrade
+            && !matches!(&target.request, RequestInfo::Resource(r) if r.is_interactive() || r.verb == Verb::Watch)
+        {
+            return Err(refusal("upgrade", Status::bad_request("this resource cannot be asked for with Upgrade")));
+        }
+
+        let upstream = self
+            .upstreams
+            .upstream(&target.cluster)
+            .ok_or_else(|| refusal("cluster-unusable", Status::unavailable("the cluster has no credential yet")))?;
+        let impersonation = snapshot.observed.get(target.cluster.as_str()).map(|o| o.impersonation).unwrap_or_default();
+        let head = self.head(&request, &target, &upstream, &caller, &decision, impersonation, upgrade, id)?;
+        drop(snapshot);
+
+        let mutates = matches!(&target.request, RequestInfo::Resource(r) if r.mutates());
+        if mutates {
+            self.audit.intent(id, Surface::Kube, &seen.what).await.map_err(|why| {
+                warn!(%why, "audit intent not written");
+                refusal("audit", Status::unavailable("the audit record cannot be written; nothing was changed"))
+            })?;
+        }
+        let finish = Finish::new(self.clone(), id, &seen.what, &target.request, started, long);
+        let route = if upgrade {
+            Route::Upgrade
+        } else if long {
+            Route::Streaming
+        } else {
+            Route::Short
+        };
+        self.forward(request, head, body, &upstream, route, registered, finish).await
+    }
+
+    fn authenticate(&self, headers: &HeaderMap, what: &mut What) -> Result<Caller, Refusal> {
+        let token = presented(headers).ok_or_else(unauthenticated)?;
+        let snapshot = self.index.load();
+        let caller =
+            tokens::authenticate(&snapshot, &token, Audience::Kube, clock::now()).map_err(|_| unauthenticated())?;
+        what.user.clone_from(&caller.token.record.user);
+        what.user_uid.clone_from(&caller.token.record.user_uid);
+        what.token.clone_from(&caller.token.record.id);
+        Ok(caller)
+    }
+
+    fn register(&self, caller: &Caller, target: &Target) -> Result<Registered, Refusal> {
+        if self.streams.count_of(&caller.token.record.user) >= self.settings.max_streams_per_user {
+            let message = format!(
+                "you have {} long-running responses open, which is the most one account may have; close some",
+                self.settings.max_streams_per_user
+            );
+            return Err(refusal("too-many-streams", Status::too_many_requests(message, 10)));
+        }
+        Ok(self.streams.register(StreamKey {
+            token: caller.token.clone(),
+            cluster: target.cluster.clone(),
+            narrowed: target.project.clone(),
+            request: target.request.clone(),
+        }))
+    }
+
+    fn review(&self, review: Review, ctx: &Context<'_>, body: &[u8]) -> Result<Reviewed, Refusal> {
+        let malformed = |status| refusal("malformed-review", status);
+        Ok(match review {
+            Review::Rules => Reviewed::Answered(reviews::rules(ctx, body).map_err(malformed)?),
+            Review::Access => match reviews::access(&*self.decider, ctx, body).map_err(malformed)? {
+                Answer::No(reason) => Reviewed::Answered(reviews::no(&reason)),
+                Answer::AskCluster(groups) => Reviewed::AskCluster(groups),
+            },
+        })
+    }
+
+    /// An answer of our own to a self review.
+    fn answered(&self, answer: serde_json::Value, id: &str, what: &What, started: Instant) -> Response<ProxyBody> {
+        let mut what = what.clone();
+        what.status = Some(201);
+        what.duration_ms = Some(millis(started));
+        meters::answered(&self.metrics, VerbClass::Other, &what, false, started);
+        self.audit.note(id, Stage::Read, Surface::Kube, what);
+        let mut response = Response::new(ProxyBody::Whole(Some(Bytes::from(answer.to_string()))));
+        *response.status_mut() = StatusCode::CREATED;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
+
+    /// The head of the request to the cluster: from an empty map, identity last.
+    #[allow(clippy::too_many_arguments)]
+    fn head(
+        &self,
+        request: &Request<Incoming>,
+        target: &Target,
+        upstream: &Upstream,
+        caller: &Caller,
+        decision: &Decision,
+        impersonation: Impersonation,
+        upgrade: bool,
+        id: &str,
+    ) -> Result<Request<()>, Refusal> {
+        let malformed = |status| refusal("malformed", status);
+        let mut headers = rewrite::to_cluster(request.headers(), upgrade).map_err(malformed)?;
+        if upgrade {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+            if let Some(protocol) = request.headers().get(header::UPGRADE) {
+                headers.insert(header::UPGRADE, protocol.clone());
+            }
+        }
+        if let Ok(value) = HeaderValue::from_str(id) {
+            headers.insert("audit-id", value);
+        }
+        let identity = Identity {
+            user: &caller.token.record.user,
+            uid: &caller.token.record.user_uid,
+            groups: &decision.groups,
+            token: &caller.token.record.id,
+            impersonation,
+        };
+        rewrite::write_identity(&mut headers, &identity, upstream.credential()).map_err(|why| {
+            warn!(%why, user = caller.token.record.user, "identity not written");
+            refusal("identity", Status::internal("the identity cannot be written safely"))
+        })?;
+        let path = PathAndQuery::try_from(target.forward.as_str())
+            .map_err(|_| malformed(Status::bad_request("the path or query cannot be forwarded")))?;
+        let url = upstream.url(path).map_err(|why| malformed(Status::bad_request(why.to_string())))?;
+        let mut head = Request::new(());
+        *head.method_mut() = request.method().clone();
+        *head.uri_mut() = url;
+        *head.headers_mut() = headers;
+        Ok(head)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn forward(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+        head: Request<()>,
+        whole: Option<Bytes>,
+        upstream: &Upstream,
+        route: Route,
+        registered: Option<Registered>,
+        finish: Finish,
+    ) -> Result<Response<ProxyBody>, Refusal> {
+        let client = (route == Route::Upgrade).then(|| hyper::upgrade::on(&mut request));
+        let sent = finish.sent.clone();
+        let body = match whole {
+            Some(bytes) => Outgoing::Whole(Some(bytes)),
+            None if request.body().is_end_stream() => Outgoing::Empty,
+            None => Outgoing::Streamed { body: request.into_body(), sent },
+        };
+        let request = head.map(|()| body);
+        let deadline = self.settings.response_timeout;
+        let mut lease = None;
+        let answer = async {
+            match route {
+                Route::Short => upstream.send(request).await,
+                Route::Upgrade => upstream.upgrade(request).await,
+                Route::Streaming => {
+                    let (response, taken) = upstream.send_streaming(request).await?;
+                    lease = Some(taken);
+                    Ok(response)
+                }
+            }
+        };
+        // A stream may be cut while the cluster has not answered yet.
+        let cut = async {
+            match &registered {
+                Some(registered) => registered.cut.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let answer = tokio::select! {
+            biased;
+            () = cut => {
+                let cause = registered.as_ref().and_then(|r| r.cut.cause()).unwrap_or("cut");
+                return Ok(finish.fail(cause, unauthenticated_or_forbidden(cause)));
+            }
+            answer = tokio::time::timeout(deadline, answer) => answer,
+        };
+        let mut response = match answer {
+            Ok(Ok(response)) => response,
+            Ok(Err(why)) => {
+                meters::unanswered(&self.metrics, &finish.what.cluster, Some(&why));
+                return Ok(finish.fail("upstream", unreachable(&why)));
+            }
+            Err(_) => {
+                meters::unanswered(&self.metrics, &finish.what.cluster, None);
+                let message = format!("the cluster did not begin to answer within {} s", deadline.as_secs());
+                return Ok(finish.fail("upstream-timeout", Status::timeout(message)));
+            }
+        };
+        if let Some(status) = refused_answer(&response, route) {
+            return Ok(finish.fail("upstream-answer", status));
+        }
+        let mut finish = finish;
+        finish.answered(response.status());
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let (Some(client), Some(registered)) = (client, registered) else {
+                return Ok(
+                    finish.fail("upstream-answer", Status::bad_gateway("the cluster switched protocols unasked"))
+                );
+            };
+            let cluster = hyper::upgrade::on(&mut response);
+            let mut answer = Response::new(ProxyBody::Whole(None));
+            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            let protocol = response.headers().get(header::UPGRADE).cloned();
+            *answer.headers_mut() = std::mem::take(response.headers_mut());
+            rewrite::to_client(answer.headers_mut());
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+            if let Some(protocol) = protocol {
+                answer.headers_mut().insert(header::UPGRADE, protocol);
+            }
+            tokio::spawn(upgrade::relay(client, cluster, registered, finish));
+            return Ok(answer);
+        }
+        let (mut parts, body) = response.into_parts();
+        rewrite::to_client(&mut parts.headers);
+        parts.version = Version::default();
+        let relayed = match registered {
+            Some(registered) => Relayed::long(body, finish, registered, lease),
+            None => Relayed::short(body, finish),
+        };
+        Ok(Response::from_parts(parts, ProxyBody::Relayed(Box::new(relayed))))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Short,
+    Streaming,
+    Upgrade,
+}
+
+enum Reviewed {
+    Answered(serde_json::Value),
+    AskCluster(Vec<String>),
+}
+
+/// What is known of a request so far; a refusal records it.
+struct Seen {
+    what: What,
+    address: IpAddr,
+    request: Option<RequestInfo>,
+}
+
+// ===== pieces of the stages =====
+
+fn parse(request: &Request<Incoming>, what: &mut What) -> Result<Target, Refusal> {
+    let uri = request.uri();
+    let target = target::parse(request.method().as_str(), uri.path(), uri.query())
+        .map_err(|why| refusal("malformed-target", Status::bad_request(why.to_string())))?;
+    what.cluster.clone_from(&target.cluster);
+    match &target.request {
+        RequestInfo::Resource(r) => {
+            r.verb.as_str().clone_into(&mut what.verb);
+            what.group.clone_from(&r.group);
+            what.resource.clone_from(&r.resource);
+            what.namespace.clone_from(&r.namespace);
+            what.name.clone_from(&r.name);
+            what.dry_run = r.dry_run;
+        }
+        RequestInfo::Path(p) => {
+            what.verb = request.method().as_str().to_ascii_lowercase();
+            what.path.clone_from(&p.path);
+        }
+    }
+    Ok(target)
+}
+
+fn place(target: &Target) -> Place<'_> {
+    let namespace = match &target.request {
+        RequestInfo::Resource(r) => r.namespace.as_str(),
+        RequestInfo::Path(_) => "",
+    };
+    Place { cluster: &target.cluster, project: target.project.as_deref(), namespace }
+}
+
+fn describe(decision: &Decision, what: &mut What) {
+    if let Some(project) = &decision.project {
+        what.project.clone_from(project);
+    }
+    match decision.permit.right() {
+        Right::Rule { grant, role, rule } => {
+            what.grant = grant.name.to_string();
+            what.role = role.name.to_string();
+            what.rule = role.rules.describe(*rule);
+        }
+        Right::Discovery => what.rule = "discovery".to_owned(),
+        Right::TenantRead => what.rule = "tenant-read".to_owned(),
+        Right::SelfReview => what.rule = "self-review".to_owned(),
+        Right::Forced => what.rule = "forced".to_owned(),
+    }
+}
+
+/// The credential: exactly one bearer token, in `Authorization` or as a WebSocket subprotocol. Never a cookie.
+fn presented(headers: &HeaderMap) -> Option<String> {
+    let mut lines = headers.get_all(header::AUTHORIZATION).iter();
+    match (lines.next(), lines.next()) {
+        (Some(line), None) => {
+            let (scheme, token) = line.to_str().ok()?.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.to_owned())
+        }
+        (None, _) => {
+            let protocols = rewrite::subprotocols(headers);
+            let mut tokens = protocols.iter().filter_map(|p| p.strip_prefix(rewrite::TOKEN_SUBPROTOCOL));
+            let (Some(encoded), None) = (tokens.next(), tokens.next()) else { return None };
+            String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()
+        }
+        _ => None,
+    }
+}
+
+/// Whether the client asks for another protocol on this connection: SPDY or WebSocket, nothing else.
+fn asks_to_upgrade(request: &Request<Incoming>) -> Result<bool, Refusal> {
+    let headers = request.headers();
+    let mut wanted = headers.get_all(header::UPGRADE).iter();
+    let Some(protocol) = wanted.next() else { return Ok(false) };
+    let named = headers.get_all(header::CONNECTION).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
+    let connection = named.into_iter().any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
+    let known =
+        protocol.to_str().is_ok_and(|p| p.eq_ignore_ascii_case("websocket") || p.eq_ignore_ascii_case("spdy/3.1"));
+    let method = matches!(*request.method(), Method::GET | Method::POST);
+    if connection && known && method && wanted.next().is_none() && request.version() == Version::HTTP_11 {
+        return Ok(true);
+    }
+    let message = "Upgrade is accepted for websocket and SPDY/3.1 over HTTP/1.1, with Connection: Upgrade";
+    Err(refusal("upgrade", Status::bad_request(message)))
+}
+
+async fn review_body(request: &mut Request<Incoming>) -> Result<Bytes, Refusal> {
+    let json = request.headers().get(header::CONTENT_TYPE).is_some_and(|t| {
+        t.to_str().is_ok_and(|t| t.split(';').next().unwrap_or_default().trim() == "application/json")
+    });
+    if !json {
+        let message = "self reviews are read as application/json only";
+        return Err(refusal("malformed-review", Status::unsupported_media_type(message)));
+    }
+    let body = Limited::new(request.body_mut(), reviews::MAX_BODY).collect();
+    match tokio::time::timeout(Duration::from_secs(10), body).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(_)) => Err(refusal("malformed-review", Status::too_large("the review is too large, or broke off"))),
+        Err(_) => Err(refusal("malformed-review", Status::timeout("the review did not arrive in time"))),
+    }
+}
+
+/// Answers of a cluster that are not passed on: redirects, which would lead the client's credentials elsewhere; a 401,
+/// which is about our credential and would send kubectl to sign in again; a protocol switch that nobody asked for.
+fn refused_answer(response: &Response<Incoming>, route: Route) -> Option<Status> {
+    let status = response.status();
+    match status.as_u16() {
+        101 if route != Route::Upgrade => Some(Status::bad_gateway("the cluster switched protocols unasked")),
+        301 | 302 | 303 | 307 | 308 => {
+            Some(Status::bad_gateway("the cluster answered with a redirect, which is not followed"))
+        }
+        401 => Some(Status::bad_gateway(
+            "the cluster does not accept the service's credential; its administrator can import it again",
+        )),
+        _ => None,
+    }
+}
+
+fn unreachable(why: &UpstreamError) -> Status {
+    debug!(%why, "cluster not reached");
+    match why {
+        UpstreamError::Full => Status::too_many_requests(why.to_string(), 5),
+        UpstreamError::ConnectTimeout => Status::timeout("the cluster cannot be reached: no connection in time"),
+        UpstreamError::Connect(_) => Status::unavailable("the cluster cannot be reached"),
+        UpstreamError::Broken(_) => Status::bad_gateway("the cluster broke off, or did not answer in HTTP"),
+        UpstreamError::Request(_) => Status::bad_request(why.to_string()),
+    }
+}
+
+fn unauthenticated_or_forbidden(cause: &str) -> Status {
+    match cause {
+        "account" | "token" | "expired" => Status::unauthorized(),
+        cause => Status::forbidden(format!("the right to this ended meanwhile ({cause})")),
+    }
+}
+
+fn refusal(reason: &'static str, status: Status) -> Refusal {
+    Refusal { reason, status }
+}
+
+fn unauthenticated() -> Refusal {
+    refusal("unauthenticated", Status::unauthorized())
+}
+
+fn own(status: Status) -> Response<ProxyBody> {
+    status.into_http().map(|body| {
+        let bytes = futures::FutureExt::now_or_never(body.collect()).and_then(Result::ok).map(|b| b.to_bytes());
+        ProxyBody::Whole(bytes)
+    })
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+// ===== the end of a request =====
+
+/// Completes the record of a forwarded request, however it ends; dropped early, the client went away.
+pub struct Finish {
+    proxy: Arc<Proxy>,
+    id: String,
+    what: What,
+    class: VerbClass,
+    kind: StreamKind,
+    started: Instant,
+    mutates: bool,
+    long: bool,
+    opened: bool,
+    sent: Arc<AtomicU64>,
+    received: u64,
+    open: bool,
+}
+
+impl Finish {
+    fn new(proxy: Arc<Proxy>, id: &str, what: &What, request: &RequestInfo, started: Instant, long: bool) -> Self {
+        Self {
+            proxy,
+            id: id.to_owned(),
+            what: what.clone(),
+            class: meters::class(Some(request)),
+            kind: meters::stream(request),
+            started,
+            mutates: matches!(request, RequestInfo::Resource(r) if r.mutates()),
+            long,
+            opened: false,
+            sent: Arc::new(AtomicU64::new(0)),
+            received: 0,
+            open: true,
+        }
+    }
+
+    /// The cluster answered.
+    fn answered(&mut self, status: StatusCode) {
+        self.what.status = Some(status.as_u16());
+        if self.long {
+            self.opened = true;
+            meters::streams(&self.proxy.metrics, self.kind, 1);
+            self.proxy.audit.note(&self.id, Stage::Opened, Surface::Kube, self.what.clone());
+        }
+    }
+
+    /// Bytes went to the client.
+    pub fn count(&mut self, bytes: usize) {
+        self.received += bytes as u64;
+    }
+
+    /// Bytes went both ways.
+    pub fn count_both(&mut self, from_client: u64, from_cluster: u64) {
+        self.sent.store(from_client, Ordering::Relaxed);
+        self.received = from_cluster;
+    }
+
+    /// All of the response was passed on.
+    pub fn complete(&mut self) {
+        self.close("");
+    }
+
+    /// The right ended.
+    pub fn cut(&mut self, cause: &'static str) {
+        self.close(cause);
+    }
+
+    /// A connection broke.
+    pub fn broke(&mut self, why: &'static str) {
+        self.close(why);
+    }
+
+    /// There is no response of the cluster to pass on.
+    fn fail(mut self, reason: &'static str, status: Status) -> Response<ProxyBody> {
+        self.what.status = Some(status.code);
+        self.close(reason);
+        own(status)
+    }
+
+    fn close(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.open, false) {
+            return;
+        }
+        let mut what = std::mem::take(&mut self.what);
+        reason.clone_into(&mut what.reason);
+        what.bytes_in = Some(self.sent.load(Ordering::Relaxed));
+        what.bytes_out = Some(self.received);
+        what.duration_ms = Some(millis(self.started));
+        meters::answered(&self.proxy.metrics, self.class, &what, self.long, self.started);
+        if self.opened {
+            meters::streams(&self.proxy.metrics, self.kind, -1);
+        }
+        let stage = match (self.opened, self.mutates) {
+            (true, _) => Stage::Closed,
+            (false, true) => Stage::Outcome,
+            (false, false) => Stage::Read,
+        };
+        self.proxy.audit.note(&self.id, stage, Surface::Kube, what);
+    }
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        self.close("the client went away");
+    }
+}

@@ -1,0 +1,195 @@
+//! Register: every long-running response, and the cut when its right ends.
+//!
+//! A stream is judged again with every version of the index and at the next expiry. It goes on only while the same
+//! decision that admitted it would still admit it, so that suspension, revocation, an ended or narrowed grant or role, a
+//! moved namespace and a removed cluster need no code of their own.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::decide::{self, Asker, Context, Decide};
+use super::resolve::Place;
+use crate::clock;
+use crate::domain::request::RequestInfo;
+use crate::index::{Index, Snapshot, TokenEntry};
+
+/// Longest time between two judgements while nothing changes: expiry is found within this.
+const TICK: Duration = Duration::from_millis(500);
+
+/// What a stream was admitted for.
+#[derive(Debug, Clone)]
+pub struct StreamKey {
+    /// The credential.
+    pub token: Arc<TokenEntry>,
+    /// Cluster.
+    pub cluster: String,
+    /// Project that the URL narrowed to.
+    pub narrowed: Option<String>,
+    /// What was asked.
+    pub request: RequestInfo,
+}
+
+impl StreamKey {
+    fn place(&self) -> Place<'_> {
+        let namespace = match &self.request {
+            RequestInfo::Resource(request) => request.namespace.as_str(),
+            RequestInfo::Path(_) => "",
+        };
+        Place { cluster: &self.cluster, project: self.narrowed.as_deref(), namespace }
+    }
+
+    /// Why the stream must end, if it must.
+    fn refused(&self, decider: &dyn Decide, snapshot: &Snapshot, now: Timestamp) -> Option<&'static str> {
+        let known = snapshot.tokens.get(self.token.record.id.as_str()).filter(|t| t.hash == self.token.hash);
+        let Some(token) = known else { return Some("token") };
+        let Some(user) = snapshot.live_owner(token, now) else {
+            return Some(if now < token.expires_at { "account" } else { "expired" });
+        };
+        let ctx = Context {
+            snapshot,
+            asker: Asker { user: &user.object, scopes: &self.token.record.scopes },
+            place: self.place(),
+            request: &self.request,
+            now,
+        };
+        decide::authorize(decider, &ctx).err().map(|refusal| refusal.reason)
+    }
+}
+
+/// The register of streams.
+pub struct Streams {
+    entries: Mutex<HashMap<u64, Entry>>,
+    next: AtomicU64,
+    judged: watch::Sender<u64>,
+}
+
+struct Entry {
+    key: Arc<StreamKey>,
+    cut: Arc<Cut>,
+}
+
+/// How a stream learns that it must end.
+#[derive(Debug, Default)]
+pub struct Cut {
+    token: CancellationToken,
+    cause: Mutex<Option<&'static str>>,
+}
+
+impl Cut {
+    /// Ends the stream.
+    fn now(&self, cause: &'static str) {
+        *self.cause.lock() = Some(cause);
+        self.token.cancel();
+    }
+
+    /// Returns when the stream must end.
+    pub fn cancelled(&self) -> tokio_util::sync::WaitForCancellationFuture<'_> {
+        self.token.cancelled()
+    }
+
+    /// As [`Cut::cancelled`], owned.
+    pub fn cancelled_owned(&self) -> tokio_util::sync::WaitForCancellationFutureOwned {
+        self.token.clone().cancelled_owned()
+    }
+
+    /// Why it was cut, if it was.
+    pub fn cause(&self) -> Option<&'static str> {
+        *self.cause.lock()
+    }
+}
+
+/// A place in the register; leaving it is dropping this.
+pub struct Registered {
+    streams: Arc<Streams>,
+    id: u64,
+    /// How the stream learns that it must end.
+    pub cut: Arc<Cut>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.streams.entries.lock().remove(&self.id);
+    }
+}
+
+impl Streams {
+    /// An empty register.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { entries: Mutex::default(), next: AtomicU64::new(1), judged: watch::channel(0).0 })
+    }
+
+    /// Enters a stream. It must be entered before the last look at the index that admits it, or a change between the
+    /// two would be missed; the caller decides again after this.
+    pub fn register(self: &Arc<Self>, key: StreamKey) -> Registered {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let cut = Arc::new(Cut::default());
+        self.entries.lock().insert(id, Entry { key: Arc::new(key), cut: cut.clone() });
+        Registered { streams: self.clone(), id, cut }
+    }
+
+    /// Number of streams of an account.
+    pub fn count_of(&self, user: &str) -> usize {
+        self.entries.lock().values().filter(|e| e.key.token.record.user == user).count()
+    }
+
+    /// Number of streams.
+    pub fn len(&self) -> usize {
+        self.entries.lock().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns once every stream was judged by a version of the index at least as new as the current one.
+    pub async fn settled(&self, index: &Index) {
+        let generation = index.subscribe().borrow().generation;
+        let mut judged = self.judged.subscribe();
+        // The judge only ends with the process.
+        let _ = judged.wait_for(|seen| *seen >= generation).await;
+    }
+
+    /// Ends all streams of the process.
+    pub fn cut_all(&self, cause: &'static str) {
+        for entry in self.entries.lock().values() {
+            entry.cut.now(cause);
+        }
+    }
+
+    /// Judges all streams with every version of the index, until the index ends.
+    pub async fn judge(self: Arc<Self>, index: Arc<Index>, decider: Arc<dyn Decide>, on_cut: impl Fn(&'static str)) {
+        let mut state = index.subscribe();
+        loop {
+            let seen = *state.borrow_and_update();
+            let snapshot = index.snapshot();
+            let now = clock::now();
+            // Judged outside of the lock: requests register meanwhile, and decide again themselves.
+            let entries: Vec<(Arc<StreamKey>, Arc<Cut>)> =
+                self.entries.lock().values().map(|e| (e.key.clone(), e.cut.clone())).collect();
+            for (key, cut) in entries {
+                let cause = if seen.fresh { key.refused(&*decider, &snapshot, now) } else { Some("stale") };
+                if let Some(cause) = cause
+                    && !cut.token.is_cancelled()
+                {
+                    info!(cause, token = key.token.record.id, cluster = key.cluster, "stream cut");
+                    cut.now(cause);
+                    on_cut(cause);
+                }
+            }
+            self.judged.send_replace(seen.generation);
+            tokio::select! {
+                changed = state.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(TICK), if !self.is_empty() => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The proxy against hostile clients and hostile clusters, over real sockets and TLS.
+//!
+//! The cluster here is a recorder: what it is for is to show exactly which bytes would reach an API server, and to misbehave
+//! in ways that a real one does not. Nothing here claims how Kubernetes answers; `tests/cluster` does, on a real one.
+
+#[path = "proxy/cutoff.rs"]
+mod cutoff;
+#[path = "proxy/harness.rs"]
+mod harness;
+#[path = "proxy/hostile_clients.rs"]
+mod hostile_clients;
+#[path = "proxy/hostile_clusters.rs"]
+mod hostile_clusters;

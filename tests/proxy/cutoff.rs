@@ -1,0 +1,202 @@
+//! Cut-off: on each cause an open stream ends at the reading client, and nothing new begins.
+
+use std::time::{Duration, Instant};
+
+use bailiwick::records::{Account, Suspension};
+use bailiwick::store::sealed::Binding;
+use bailiwick::store::{Key, Kind};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use super::harness::{DEADLINE, World, observe};
+
+const NS: &str = "/k8s/clusters/demo/api/v1/namespaces/shop-web";
+
+/// The bound of the design for the worst case.
+const BOUND: Duration = Duration::from_secs(1);
+
+/// Opens a watch, a followed log, and an upgraded session per protocol; each is proven to carry data.
+async fn open_all(world: &World) -> Vec<(&'static str, TlsStream<TcpStream>)> {
+    let mut streams = vec![];
+    for (what, target, upgrade) in [
+        ("watch", "/pods?watch=1", ""),
+        ("logs", "/pods/p/log?follow=true", ""),
+        ("exec over SPDY", "/pods/p/exec?command=sh", "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"),
+        ("exec over WebSocket", "/pods/p/exec?command=sh", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        ("port-forward", "/pods/p/portforward?ports=1", "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"),
+        ("attach", "/pods/p/attach", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+    ] {
+        let mut stream = world.connect().await;
+        let method = if upgrade.contains("SPDY") { "POST" } else { "GET" };
+        let length = if method == "POST" { "Content-Length: 0\r\n" } else { "" };
+        let head = format!(
+            "{method} {NS}{target} HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {}\r\n{upgrade}{length}\r\n",
+            world.token
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut buf = [0; 4096];
+        let n = tokio::time::timeout(DEADLINE, stream.read(&mut buf)).await.expect("a head in time").unwrap();
+        let text = String::from_utf8_lossy(&buf[..n]).into_owned();
+        let expected = if upgrade.is_empty() { "HTTP/1.1 200" } else { "HTTP/1.1 101" };
+        assert!(text.starts_with(expected), "{what}: {text}");
+        if !upgrade.is_empty() {
+            stream.write_all(b"ping").await.unwrap();
+            let n = tokio::time::timeout(DEADLINE, stream.read(&mut buf)).await.expect("an echo in time").unwrap();
+            assert_eq!(&buf[..n], b"ping", "{what}");
+        }
+        streams.push((what, stream));
+    }
+    streams
+}
+
+/// Reads until the end and returns when the last byte came, measured from `since`. Sessions are kept busy.
+async fn last_byte(mut stream: TlsStream<TcpStream>, since: Instant) -> Duration {
+    let mut last = Duration::ZERO;
+    let mut buf = [0; 4096];
+    let reading = async {
+        loop {
+            let _ = stream.write_all(b"more").await;
+            match stream.read(&mut buf).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => last = since.elapsed(),
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, reading).await.expect("the stream must end");
+    last
+}
+
+async fn cut_by(cause: &str, world: World, act: impl AsyncFnOnce(&World)) {
+    let streams = open_all(&world).await;
+    assert_eq!(world.proxy.streams().len(), streams.len());
+    act(&world).await;
+    let acknowledged = Instant::now();
+    for (what, stream) in streams {
+        let last = last_byte(stream, acknowledged).await;
+        assert!(last < BOUND, "{cause}: {what} went on for {last:?}");
+    }
+    let answer = world.request("GET", &format!("{NS}/pods"), "").await;
+    assert!(matches!(answer.code, 401 | 403 | 503), "{cause}: {} {}", answer.code, answer.body);
+    let deadline = Instant::now() + DEADLINE;
+    while !world.proxy.streams().is_empty() {
+        assert!(Instant::now() < deadline, "{cause}: streams stay in the register");
+        tokio::task::yield_now().await;
+    }
+    let audit = world.audit_text().await;
+    assert_eq!(audit.matches("\"stage\":\"closed\"").count(), 6, "{cause}: {audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspension() {
+    cut_by("suspension", World::start().await, async |world: &World| {
+        let mut account = Account::default();
+        account.user_uid = "uid-jane".into();
+        account.suspended =
+            Some(Suspension { at: "2026-01-01T00:00:00Z".into(), by: "admin".into(), reason: String::new() });
+        let key = Key::new(Kind::Account, "jane");
+        let sealed = world.sealer.seal(&key, Binding { uid: "uid-jane", version: 1 }, &account).unwrap();
+        let revision = world.store.create(key, sealed).await.unwrap();
+        world.index.applied(revision).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disabled_account() {
+    cut_by("disabled", World::start().await, async |world: &World| {
+        world.change(Kind::User, "jane", |user| user["spec"]["disabled"] = json!(true)).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_account() {
+    cut_by("deleted", World::start().await, async |world: &World| {
+        world.delete(Kind::User, "jane").await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_token() {
+    cut_by("revoked", World::start().await, async |world: &World| {
+        let id = world.token.split('_').nth(1).unwrap().to_owned();
+        world.delete(Kind::Token, &id).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ended_grant() {
+    cut_by("grant", World::start().await, async |world: &World| {
+        world.delete(Kind::Grant, "jane-shop").await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_grant() {
+    cut_by("expiry", World::start().await, async |world: &World| {
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(300);
+        world.change(Kind::Grant, "jane-shop", |grant| grant["spec"]["expiresAt"] = json!(soon.to_string())).await;
+        while jiff::Timestamp::now() < soon {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_narrowed_to_another_namespace() {
+    cut_by("narrowed", World::start().await, async |world: &World| {
+        world.change(Kind::Grant, "jane-shop", |grant| grant["spec"]["namespaces"] = json!(["shop-data"])).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_moved_namespace() {
+    cut_by("moved", World::start().await, async |world: &World| {
+        world
+            .change(Kind::Claim, "demo/shop-web", |claim| {
+                claim["project"] = json!("billing");
+                claim["project_uid"] = json!("2b3c4d5e-0000-4000-8000-000000000002");
+            })
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_cluster() {
+    cut_by("cluster", World::start().await, async |world: &World| {
+        world.delete(Kind::Cluster, "demo").await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_came_back_as_a_stranger() {
+    cut_by("namespace", World::start().await, async |world: &World| {
+        observe(&world.index, true, &["shop-data"]).await;
+    })
+    .await;
+}
+
+/// What has nothing to do with the change goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_go_on() {
+    let world = World::start().await;
+    let mut streams = open_all(&world).await;
+    let joe = world.issue("joe", Default::default()).await;
+    let id = joe.split('_').nth(1).unwrap().to_owned();
+    world.delete(Kind::Token, &id).await;
+    world.proxy.streams().settled(&world.index).await;
+    assert_eq!(world.proxy.streams().len(), streams.len());
+    let (_, stream) = &mut streams[0];
+    let mut buf = [0; 64];
+    let n = tokio::time::timeout(DEADLINE, stream.read(&mut buf)).await.expect("more events").unwrap();
+    assert!(n > 0);
+}

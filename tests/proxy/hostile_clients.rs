@@ -1,0 +1,321 @@
+//! What a client may send, and what of it reaches a cluster.
+
+use bailiwick::resources::token::{Audience, Scopes};
+
+use super::harness::{World, observe, shop_member};
+
+const PODS: &str = "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods";
+const NARROW: &str = "/k8s/clusters/demo/projects/shop/api/v1/namespaces/shop-web/pods";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_identity_is_ours_whatever_is_sent() {
+    let world = World::start().await;
+    let forged = "Impersonate-User: admin\r\nImpersonate-Group: system:masters\r\n";
+    for form in [PODS, NARROW] {
+        // Asking to be somebody else is refused, in every spelling, and nothing is sent.
+        for header in [
+            "Impersonate-User: admin",
+            "impersonate-group: system:masters",
+            "IMPERSONATE-UID: 1",
+            "Impersonate-Extra-scopes: all",
+            "Impersonate_User: admin",
+            "impersonate_group: system:masters",
+        ] {
+            let answer = world.request("GET", form, &format!("{header}\r\n")).await;
+            assert_eq!(answer.code, 403, "{header}: {}", answer.body);
+            assert!(answer.body.contains("--as"), "{}", answer.body);
+        }
+        let answer = world.request("GET", form, forged).await;
+        assert_eq!(answer.code, 403);
+        assert!(world.take_seen().is_empty(), "nothing may reach the cluster");
+
+        let hostile = "Connection: Authorization, Impersonate-User, Impersonate-Group\r\n\
+            X-Remote-User: admin\r\nX-Remote-Group: system:masters\r\nX-Remote-Extra-a: b\r\nX_Remote_User: admin\r\n\
+            X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Uri: /api/v1/secrets\r\nForwarded: for=192.0.2.1\r\n\
+            X-Original-URL: /api/v1/secrets\r\nX-HTTP-Method-Override: DELETE\r\nCookie: session=1\r\n\
+            Proxy-Authorization: Basic eDp5\r\nTE: trailers\r\nAudit-ID: forged\r\nAccept: application/json\r\n";
+        let answer = world.request("GET", form, hostile).await;
+        assert_eq!(answer.code, 200, "{}", answer.body);
+        let seen = world.take_seen();
+        assert_eq!(seen.len(), 1);
+        let headers = &seen[0].headers;
+        let mut names: Vec<&str> = headers.keys().map(|n| n.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            [
+                "accept",
+                "audit-id",
+                "authorization",
+                "host",
+                "impersonate-extra-bailiwick.dev%2ftoken",
+                "impersonate-group",
+                "impersonate-uid",
+                "impersonate-user"
+            ]
+        );
+        assert_eq!(headers["impersonate-user"], "bailiwick:user:jane");
+        assert_eq!(headers["impersonate-uid"], "uid-jane");
+        assert_eq!(headers.get_all("impersonate-group").iter().collect::<Vec<_>>(), [&shop_member()]);
+        assert_eq!(headers["authorization"], "Bearer forwarding-secret");
+        assert_ne!(headers["audit-id"], "forged");
+        assert_eq!(seen[0].target, "/api/v1/namespaces/shop-web/pods");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_live_kube_token_is_a_credential() {
+    let world = World::start().await;
+    let api = world.issue_for("jane", Scopes::default(), Audience::Api, "2100-01-01T00:00:00Z").await;
+    let expired = world.issue_for("jane", Scopes::default(), Audience::Kube, "2020-01-01T00:00:00Z").await;
+    let mut wrong = world.token.clone();
+    let last = if wrong.pop() == Some('a') { 'b' } else { 'a' };
+    wrong.push(last);
+    for (what, header) in [
+        ("none", String::new()),
+        ("empty", "Authorization: \r\n".into()),
+        ("empty bearer", "Authorization: Bearer \r\n".into()),
+        ("garbage", "Authorization: Bearer garbage\r\n".into()),
+        ("basic", "Authorization: Basic amFuZTp4\r\n".into()),
+        ("cookie", format!("Cookie: token={}\r\n", world.token)),
+        ("wrong secret", format!("Authorization: Bearer {wrong}\r\n")),
+        ("audience api", format!("Authorization: Bearer {api}\r\n")),
+        ("expired", format!("Authorization: Bearer {expired}\r\n")),
+        ("two", format!("Authorization: Bearer {0}\r\nAuthorization: Bearer {0}\r\n", world.token)),
+        ("query", String::new()),
+    ] {
+        let target = if what == "query" { format!("{PODS}?access_token={}", world.token) } else { PODS.to_owned() };
+        let raw = format!("GET {target} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n{header}\r\n");
+        let answer = world.raw(raw).await;
+        assert!(answer.starts_with("HTTP/1.1 401"), "{what}: {answer}");
+        assert!(answer.contains("\"reason\":\"Unauthorized\""), "{what}: {answer}");
+    }
+    assert!(world.take_seen().is_empty());
+    let audit = world.audit_text().await;
+    for secret in [&world.token, &api, &expired, &wrong] {
+        assert!(!audit.contains(&secret[21..]), "a secret is in the audit log");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ambiguous_targets_are_refused_not_cleaned() {
+    let world = World::start().await;
+    for target in [
+        "/k8s/clusters/demo/api/v1//namespaces/shop-web/pods",
+        "/k8s/clusters/demo//api/v1/namespaces/shop-web/pods",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods/",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web/../billing-api/pods",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web/%2e%2e/billing-api/pods",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web%2f..%2fbilling-api/pods",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods/x%2f..%2f..%2fsecrets",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods;a=b",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods\\x",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods%00",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods?watch=0&watch=1",
+        "/k8s/clusters/demo/api/v1/watch/namespaces/shop-web/pods",
+        "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods?x=1;watch=1",
+        "/k8s/clusters/demo/metrics",
+        "/k8s/clusters/demo/",
+        "/k8s/clusters/demo",
+        "/k8s/clusters/..",
+        "/k8s/../apis/bailiwick.dev/v1alpha1/users",
+    ] {
+        let answer = world.request("GET", target, "").await;
+        assert_eq!(answer.code, 400, "{target}: {}", answer.body);
+        assert!(answer.body.contains("\"kind\":\"Status\""), "{target}: {}", answer.body);
+    }
+    // A fragment never leaves the HTTP library, and nothing of it reaches the cluster.
+    let answer = world.request("GET", &format!("{PODS}#/../secrets"), "").await;
+    assert!(matches!(answer.code, 200 | 400), "{}", answer.code);
+    for seen in world.take_seen() {
+        assert_eq!(seen.target, "/api/v1/namespaces/shop-web/pods");
+    }
+    for method in ["TRACE", "CONNECT", "OPTIONS", "PROPFIND"] {
+        let answer = world.request(method, PODS, "").await;
+        assert!(matches!(answer.code, 400 | 404 | 405), "{method}: {}", answer.code);
+    }
+    assert!(world.take_seen().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_tenant_cannot_be_told_from_nothing() {
+    let world = World::start().await;
+    let mut texts = vec![];
+    for namespace in ["billing-api", "no-such-ns", "kube-system", "default"] {
+        let answer = world.request("GET", &format!("/k8s/clusters/demo/api/v1/namespaces/{namespace}/pods"), "").await;
+        assert_eq!(answer.code, 403, "{}", answer.body);
+        assert!(answer.body.contains("yours are: shop-data, shop-web"), "{}", answer.body);
+        let without_length = answer
+            .head
+            .lines()
+            .filter(|l| !l.starts_with("content-length") && !l.starts_with("date"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        texts.push((answer.body.replace(namespace, "NAMESPACE"), without_length));
+    }
+    for other in &texts[1..] {
+        assert_eq!(*other, texts[0]);
+    }
+    // The same for clusters, and for a project that the URL narrows to.
+    let foreign = world.issue("nobody", Scopes::default()).await;
+    let mut clusters = vec![];
+    for cluster in ["demo", "no-such-cluster"] {
+        let answer = world
+            .request_as(&foreign, "GET", &format!("/k8s/clusters/{cluster}/api/v1/namespaces/shop-web/pods"), "")
+            .await;
+        assert_eq!(answer.code, 403);
+        clusters.push(answer.body.replace(cluster, "CLUSTER"));
+    }
+    assert_eq!(clusters[0], clusters[1]);
+    let mut projects = vec![];
+    for project in ["billing", "no-such-project"] {
+        let answer = world
+            .request("GET", &format!("/k8s/clusters/demo/projects/{project}/api/v1/namespaces/billing-api/pods"), "")
+            .await;
+        assert_eq!(answer.code, 403);
+        projects.push(answer.body.replace(project, "PROJECT"));
+    }
+    assert_eq!(projects[0], projects[1]);
+    assert!(world.take_seen().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_scopes_and_reach_limit() {
+    let world = World::start().await;
+    let read_only = world.issue("jane", Scopes { read_only: true, ..Scopes::default() }).await;
+    let elsewhere = world.issue("jane", Scopes { clusters: vec!["prod".into()], ..Scopes::default() }).await;
+    let other_project = world.issue("jane", Scopes { projects: vec!["billing".into()], ..Scopes::default() }).await;
+    let ns = "/k8s/clusters/demo/api/v1/namespaces/shop-web";
+    let rbac = "/k8s/clusters/demo/apis/rbac.authorization.k8s.io/v1/namespaces/shop-web";
+    for (token, method, target, allowed) in [
+        (&world.token, "GET", format!("{ns}/pods"), true),
+        (&world.token, "GET", format!("{ns}/secrets/x"), true),
+        (&world.token, "DELETE", format!("{ns}/pods/x"), true),
+        (&world.token, "POST", format!("{ns}/pods/x/eviction"), true),
+        (&world.token, "GET", "/k8s/clusters/demo/apis/apps/v1".to_owned(), true),
+        (&world.token, "GET", "/k8s/clusters/demo/version".to_owned(), true),
+        (&world.token, "GET", "/k8s/clusters/demo/apis/storage.k8s.io/v1/storageclasses".to_owned(), true),
+        // Not of the role.
+        (&world.token, "POST", format!("{rbac}/rolebindings"), false),
+        (&world.token, "PUT", format!("{ns}/resourcequotas/bailiwick"), false),
+        (&world.token, "PATCH", ns.to_owned(), false),
+        (&world.token, "PUT", format!("{ns}/finalize"), false),
+        (&world.token, "GET", format!("{ns}/pods/x/proxy/metrics"), false),
+        (&world.token, "GET", format!("{ns}/services/x/proxy"), false),
+        // Open to tenants here, but of no role; and not open at all.
+        (&world.token, "GET", "/k8s/clusters/demo/apis/example.com/v1/namespaces/shop-web/widgets".to_owned(), false),
+        (
+            &world.token,
+            "GET",
+            "/k8s/clusters/demo/apis/other.example.com/v1/namespaces/shop-web/pods".to_owned(),
+            false,
+        ),
+        // Across namespaces and of the whole cluster.
+        (&world.token, "GET", "/k8s/clusters/demo/api/v1/pods".to_owned(), false),
+        (&world.token, "GET", "/k8s/clusters/demo/api/v1/namespaces".to_owned(), false),
+        (&world.token, "GET", "/k8s/clusters/demo/api/v1/nodes/n1/proxy/pods".to_owned(), false),
+        (&world.token, "POST", "/k8s/clusters/demo/apis/storage.k8s.io/v1/storageclasses".to_owned(), false),
+        (
+            &world.token,
+            "POST",
+            "/k8s/clusters/demo/apis/certificates.k8s.io/v1/certificatesigningrequests".to_owned(),
+            false,
+        ),
+        (&world.token, "POST", "/k8s/clusters/demo/apis/authentication.k8s.io/v1/tokenreviews".to_owned(), false),
+        // Limited tokens.
+        (&read_only, "GET", format!("{ns}/pods"), true),
+        (&read_only, "DELETE", format!("{ns}/pods/x"), false),
+        (&read_only, "GET", format!("{ns}/pods/x/exec?command=sh"), false),
+        (&read_only, "POST", format!("{ns}/serviceaccounts/x/token?dryRun=All"), false),
+        (&elsewhere, "GET", format!("{ns}/pods"), false),
+        (&other_project, "GET", format!("{ns}/pods"), false),
+        (&other_project, "GET", "/k8s/clusters/demo/version".to_owned(), false),
+    ] {
+        let answer = world.request_as(token, method, &target, "Content-Length: 0\r\n").await;
+        let reached = !world.take_seen().is_empty();
+        assert_eq!(reached, allowed, "{method} {target}: {} {}", answer.code, answer.body);
+        assert_eq!(answer.code, if allowed { 200 } else { 403 }, "{method} {target}: {}", answer.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_not_as_it_must_be_is_not_used() {
+    let world = World::start().await;
+    observe(&world.index, false, &["shop-web"]).await;
+    let answer = world.request("GET", PODS, "").await;
+    assert_eq!(answer.code, 503);
+    assert!(answer.body.contains("guards"), "{}", answer.body);
+    // The namespace is another one than the claim knows: it was deleted and made again by somebody.
+    observe(&world.index, true, &["shop-data"]).await;
+    let answer = world.request("GET", PODS, "").await;
+    assert_eq!(answer.code, 403, "{}", answer.body);
+    assert!(world.take_seen().is_empty());
+    observe(&world.index, true, &["shop-web"]).await;
+    assert_eq!(world.request("GET", PODS, "").await.code, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_and_bodies_are_bounded() {
+    let world = World::start().await;
+    let huge = format!("X-Junk: {}\r\n", "a".repeat(200 * 1024));
+    let answer = world.request("GET", PODS, &huge).await;
+    assert!(matches!(answer.code, 431 | 400 | 0), "{}", answer.code);
+    let many: String = (0..500).map(|n| format!("X-{n}: a\r\n")).collect();
+    let answer = world.request("GET", PODS, &many).await;
+    assert!(matches!(answer.code, 431 | 400 | 0), "{}", answer.code);
+    let long = format!("{PODS}?labelSelector={}", "a".repeat(70 * 1024));
+    let answer = world.request("GET", &long, "").await;
+    assert!(matches!(answer.code, 400 | 414 | 431 | 0), "{}", answer.code);
+    // Two lengths, or a length and chunks, are one request too many.
+    for smuggled in [
+        "Content-Length: 4\r\nContent-Length: 5\r\n",
+        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
+    ] {
+        let raw = format!(
+            "POST {PODS} HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {}\r\n{smuggled}\r\n0\r\n\r\nGET /k8s/clusters/demo/version HTTP/1.1\r\nHost: p\r\n\r\n",
+            world.token
+        );
+        let mut stream = world.connect().await;
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        stream.write_all(raw.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = vec![];
+        let _ =
+            tokio::time::timeout(super::harness::DEADLINE, stream.read_to_end(&mut answer)).await.expect("an answer");
+        let seen = world.take_seen();
+        assert!(seen.iter().all(|s| s.target != "/version"), "{smuggled}: a second request was smuggled");
+    }
+    assert_eq!(world.request("GET", PODS, "").await.code, 200, "the listener goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_in_the_subprotocol_is_used_and_removed() {
+    use base64::Engine as _;
+    let world = World::start().await;
+    let encoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&world.token);
+    let upgrade = |protocols: &str| {
+        format!(
+            "GET /k8s/clusters/demo/api/v1/namespaces/shop-web/pods/p/exec?command=sh HTTP/1.1\r\nHost: p\r\n\
+             Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
+             Sec-WebSocket-Protocol: {protocols}\r\n\r\n"
+        )
+    };
+    let mut stream = world.connect().await;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let both = format!("base64url.bearer.authorization.k8s.io.{encoded}, v5.channel.k8s.io");
+    stream.write_all(upgrade(&both).as_bytes()).await.unwrap();
+    let mut buf = [0; 512];
+    let n = tokio::time::timeout(super::harness::DEADLINE, stream.read(&mut buf)).await.unwrap().unwrap();
+    assert!(buf[..n].starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&buf[..n]));
+    let seen = world.take_seen();
+    assert_eq!(seen[0].headers["sec-websocket-protocol"], "v5.channel.k8s.io");
+    // Alone it is refused: nothing would be left to speak.
+    let alone = format!("base64url.bearer.authorization.k8s.io.{encoded}");
+    let mut stream = world.connect().await;
+    stream.write_all(upgrade(&alone).as_bytes()).await.unwrap();
+    let n = tokio::time::timeout(super::harness::DEADLINE, stream.read(&mut buf)).await.unwrap().unwrap();
+    assert!(buf[..n].starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&buf[..n]));
+    assert!(world.take_seen().is_empty());
+}
