@@ -7,6 +7,8 @@
 mod apply;
 mod references;
 mod snapshot;
+#[cfg(test)]
+pub(crate) mod testing;
 mod writer;
 
 pub use apply::Unreadable;
