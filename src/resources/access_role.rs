@@ -27,9 +27,11 @@ pub struct AccessRoleSpec {
     pub base: Option<Base>,
     /// Rules beyond the base. No wildcards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 200))]
     pub rules: Vec<PolicyRule>,
     /// Roles whose rules are added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20), inner(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), length(max = 63)))]
     pub inherits: Vec<String>,
 }
 

@@ -25,6 +25,7 @@ use super::Condition;
 pub struct ClusterSpec {
     /// Name for people; the resource's name is used where this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
     pub display_name: Option<String>,
     /// How the service reaches the cluster's API server.
     pub connection: Connection,
@@ -33,6 +34,7 @@ pub struct ClusterSpec {
     pub accepted_versions: Option<VersionRange>,
     /// API groups that tenants may reach beside the built-in ones, where a role grants them.
     #[serde(default, rename = "tenantAPIGroups", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 200), inner(length(max = 253)))]
     pub tenant_api_groups: Vec<String>,
 }
 
@@ -50,8 +52,10 @@ pub struct Connection {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DirectConnection {
     /// `https://host:port`, without path, query or user.
+    #[schemars(regex(pattern = r"^https://[^/?#@]+$"), length(max = 300))]
     pub server: String,
     /// The CA certificates that the API server's certificate must chain to, in PEM. Nothing else is trusted.
+    #[schemars(length(max = 65_536))]
     pub certificate_authority: String,
     /// Name expected in the certificate where it differs from the host in `server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,9 +68,11 @@ pub struct DirectConnection {
 pub struct VersionRange {
     /// Oldest accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}\.(0|[1-9][0-9]{0,3})$"))]
     pub min: Option<String>,
     /// Newest accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}\.(0|[1-9][0-9]{0,3})$"))]
     pub max: Option<String>,
 }
 

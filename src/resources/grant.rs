@@ -24,19 +24,25 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GrantSpec {
     /// Who receives it. Immutable.
+    #[schemars(extend("x-kubernetes-validations" = [{"rule": "self == oldSelf", "message": "cannot be changed; delete the grant and write a new one"}]))]
     pub subject: Subject,
     /// A built-in role, an AccessRole that the project uses, or a platform role. Immutable.
+    #[schemars(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), length(max = 63), extend("x-kubernetes-validations" = [{"rule": "self == oldSelf", "message": "cannot be changed; delete the grant and write a new one"}]))]
     pub role: String,
     /// What it is on. Immutable.
+    #[schemars(extend("x-kubernetes-validations" = [{"rule": "self == oldSelf", "message": "cannot be changed; delete the grant and write a new one"}]))]
     pub target: Target,
     /// Only these namespaces of the project; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 200), inner(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), length(max = 63)))]
     pub namespaces: Vec<String>,
     /// Time at which it ends (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 40))]
     pub expires_at: Option<String>,
     /// Why it was given; shown in audit and explanations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
     pub reason: Option<String>,
 }
 
@@ -47,6 +53,10 @@ pub struct Subject {
     /// User or Team.
     pub kind: SubjectKind,
     /// Its name.
+    #[schemars(
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
+        length(max = 63)
+    )]
     pub name: String,
 }
 
@@ -67,6 +77,7 @@ pub struct Target {
     pub kind: TargetKind,
     /// Its name; absent for the platform.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
     pub name: String,
 }
 

@@ -26,12 +26,15 @@ use super::Condition;
 pub struct ProjectSpec {
     /// Name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
     pub display_name: Option<String>,
     /// AccessRoles that the project uses beside owner, member and viewer; only these are bound in its namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50), inner(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), length(max = 63)))]
     pub roles: Vec<String>,
     /// Where the project lives.
     #[serde(default)]
+    #[schemars(length(max = 500))]
     pub clusters: Vec<ProjectCluster>,
     /// Pod Security levels of its namespaces.
     #[serde(default)]
@@ -49,15 +52,19 @@ pub struct ProjectSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProjectCluster {
     /// Name of the cluster.
+    #[schemars(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), length(max = 63))]
     pub cluster: String,
     /// Declared namespaces; they exist as long as they stand here.
     #[serde(default)]
+    #[schemars(length(max = 1_000), inner(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), length(max = 63)))]
     pub namespaces: Vec<String>,
     /// Prefix of the names that members may create, ending in `-`. No prefix may begin another project's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?-$"), length(max = 40))]
     pub prefix: Option<String>,
     /// Most namespaces the project may have here, declared ones included. Absent: the declared ones only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000))]
     pub max_namespaces: Option<u32>,
     /// Hard limits of the whole project on this cluster, in ResourceQuota's keys (`requests.cpu`, `pods`, …).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

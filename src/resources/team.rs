@@ -21,9 +21,14 @@ use serde::{Deserialize, Serialize};
 pub struct TeamSpec {
     /// Name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
     pub display_name: Option<String>,
     /// Names of users.
     #[serde(default)]
+    #[schemars(
+        length(max = 5_000),
+        inner(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"), length(max = 63))
+    )]
     pub users: Vec<String>,
 }
 

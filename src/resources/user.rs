@@ -23,9 +23,11 @@ use serde::{Deserialize, Serialize};
 pub struct UserSpec {
     /// Name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
     pub display_name: Option<String>,
     /// E-mail address; shown, never used to identify.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 254))]
     pub email: Option<String>,
     /// A machine cannot sign in; it has tokens only.
     #[serde(default, rename = "type")]
