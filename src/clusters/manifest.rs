@@ -14,15 +14,7 @@ pub use guards::{GuardError, expected_bindings, expected_policies};
 use super::names::*;
 use super::version::{self, Version};
 use crate::domain::names::{NameError, check_label, check_subdomain};
-
-/// How the forwarding account speaks for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Impersonation {
-    /// Constrained impersonation: who is unlimited but for the system's own names, where is granted by namespace.
-    Constrained,
-    /// The legacy verb, limited by resource names to users and groups of projects.
-    Limited,
-}
+pub use crate::index::Impersonation;
 
 impl Impersonation {
     /// The form that a version has by default.
@@ -104,6 +96,11 @@ impl ManifestOptions {
     /// Whether the cluster can have guards. Where not, housekeeping only reads.
     pub fn guarded(&self) -> bool {
         self.version >= version::DEFAULT_MIN
+    }
+
+    /// The administrators' groups, where they may stand in a manifest.
+    pub(super) fn checked_administrators(self) -> Option<Vec<String>> {
+        self.check().is_ok().then_some(self.administrators)
     }
 
     fn check(&self) -> Result<(), ManifestError> {
@@ -188,6 +185,11 @@ impl Manifest {
         }
         Ok(text)
     }
+}
+
+/// The rules of [`FORWARD_ON`].
+pub(super) fn forward_on_rules(options: &ManifestOptions) -> Vec<Value> {
+    rights::forward_on(options).as_array().cloned().unwrap_or_default()
 }
 
 /// Labels of everything in the manifest. Never [`MANAGED`]: these are the administrator's objects.

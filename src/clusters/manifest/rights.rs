@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Impersonation, ManifestOptions, labels};
 use crate::clusters::names::*;
+use crate::clusters::probe::place as probe;
 use crate::domain::names::{TENANT_GROUP, TOKEN_EXTRA};
 use crate::domain::rbac::VERBS;
 
@@ -135,9 +136,21 @@ fn who() -> Value {
     }])
 }
 
+/// Those who are no project's: tenants on requests without a namespace, and the probe's member.
 fn legacy_tenant() -> Value {
     json!([
-        {"apiGroups": [""], "resources": ["users", "groups"], "resourceNames": [TENANT_GROUP], "verbs": ["impersonate"]},
+        {
+            "apiGroups": [""],
+            "resources": ["users"],
+            "resourceNames": [TENANT_GROUP, probe::user()],
+            "verbs": ["impersonate"],
+        },
+        {
+            "apiGroups": [""],
+            "resources": ["groups"],
+            "resourceNames": [TENANT_GROUP, probe::group()],
+            "verbs": ["impersonate"],
+        },
         {
             "apiGroups": ["authentication.k8s.io"],
             "resources": [format!("userextras/{PERSON_EXTRA}"), format!("userextras/{TOKEN_EXTRA}")],
@@ -183,7 +196,7 @@ fn tenant_read() -> Value {
 
 /// What forwarding may do for others in a namespace where it is bound: everything that a role may grant. The person's
 /// own role is checked beside it.
-fn forward_on(options: &ManifestOptions) -> Value {
+pub(super) fn forward_on(options: &ManifestOptions) -> Value {
     let all = on(&VERBS);
     let mut groups = WHOLE_GROUPS.to_vec();
     groups.extend(options.tenant_api_groups.iter().map(String::as_str));

@@ -1,0 +1,218 @@
+//! Clients of a cluster's API server for what the service does itself: probing, observing, housekeeping.
+//!
+//! Built from the Cluster alone, never from the environment: no kubeconfig, no proxy variables, no other CA than the
+//! cluster's. Every request has a deadline for its response to begin; redirects are not followed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::{Body, ClientBuilder};
+use serde_json::Value;
+use tower::{BoxError, Service};
+
+use super::endpoint::Endpoint;
+
+/// Time for a connection to stand, TLS included.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Time for a response to begin. A list of 10,000 namespaces takes the API server about a second.
+const RESPONSE: Duration = Duration::from_secs(20);
+/// Time for a small answer to be there as a whole.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Longest answer read by [`ask`]; the longest expected are the policies, some 40 kB.
+const MAX_ANSWER: usize = 4 << 20;
+
+/// A client that speaks as one of the accounts.
+pub fn client(endpoint: &Endpoint, token: &str) -> Result<kube::Client, kube::Error> {
+    let url = format!("https://{}", endpoint.authority);
+    let mut config = kube::Config::new(url.parse().map_err(|why| kube::Error::Service(Box::new(why)))?);
+    config.root_cert = Some(endpoint.roots.iter().map(|root| root.to_vec()).collect());
+    config.tls_server_name = Some(endpoint.server_name.to_str().into_owned());
+    config.connect_timeout = Some(CONNECT);
+    config.write_timeout = Some(RESPONSE);
+    config.auth_info.token = Some(token.to_owned().into());
+    config.proxy_url = None;
+    // Waiting is the caller's decision; a retry inside would hide a failing cluster behind a slow one.
+    config.default_retry = false;
+    let service = DeadlineLayer;
+    Ok(ClientBuilder::try_from(config)?.with_layer(&service).build())
+}
+
+/// Puts a deadline on the beginning of each response. A watch may stay silent for longer once it has begun.
+struct DeadlineLayer;
+
+impl<S> tower::Layer<S> for DeadlineLayer {
+    type Service = Deadline<S>;
+
+    fn layer(&self, inner: S) -> Deadline<S> {
+        Deadline { inner }
+    }
+}
+
+struct Deadline<S> {
+    inner: S,
+}
+
+impl<S, B> Service<Request<Body>> for Deadline<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + 'static,
+    B: 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let response = self.inner.call(request);
+        Box::pin(async move {
+            match tokio::time::timeout(RESPONSE, response).await {
+                Ok(response) => response.map_err(Into::into),
+                Err(_) => Err(format!("no response within {} s", RESPONSE.as_secs()).into()),
+            }
+        })
+    }
+}
+
+/// An answer, whatever its status.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    pub status: u16,
+    pub body: Value,
+}
+
+impl Answer {
+    pub(super) fn ok(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The server's own words, shortened.
+    pub(super) fn message(&self) -> String {
+        let text = self.body["message"].as_str().unwrap_or("no message");
+        format!("{} {}", self.status, shorten(text, 400))
+    }
+}
+
+/// What a request through [`ask`] is.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub method: &'static str,
+    pub path: String,
+    pub content_type: &'static str,
+    pub body: Value,
+}
+
+impl Ask {
+    pub(super) fn get(path: impl Into<String>) -> Self {
+        Self { method: "GET", path: path.into(), content_type: "application/json", body: Value::Null }
+    }
+
+    pub(super) fn create(path: impl Into<String>, body: Value) -> Self {
+        Self { method: "POST", path: path.into(), content_type: "application/json", body }
+    }
+
+    pub(super) fn merge(path: impl Into<String>, body: Value) -> Self {
+        Self { method: "PATCH", path: path.into(), content_type: "application/merge-patch+json", body }
+    }
+
+    pub(super) fn apply(path: impl Into<String>, body: Value) -> Self {
+        let path = format!("{}?fieldManager={}&force=true", path.into(), super::names::FIELD_MANAGER);
+        Self { method: "PATCH", path, content_type: "application/apply-patch+yaml", body }
+    }
+
+    /// The same without an effect.
+    pub(super) fn dry(mut self) -> Self {
+        let separator = if self.path.contains('?') { '&' } else { '?' };
+        self.path = format!("{}{separator}dryRun=All", self.path);
+        self
+    }
+}
+
+/// Asks and reads the whole answer. An error means that the cluster gave none that can be understood; its text is for
+/// people.
+pub(super) async fn ask(client: &kube::Client, headers: &[(&str, &str)], ask: &Ask) -> Result<Answer, String> {
+    let mut request = Request::builder().method(ask.method).uri(&ask.path).header("accept", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let bytes = if ask.body.is_null() {
+        vec![]
+    } else {
+        request = request.header("content-type", ask.content_type);
+        ask.body.to_string().into_bytes()
+    };
+    let request = request.body(Body::from(bytes)).map_err(|why| why.to_string())?;
+    let answer = async {
+        let response = client.send(request).await.map_err(|why| explain(&why))?;
+        let status = response.status().as_u16();
+        if (300..400).contains(&status) {
+            return Err(format!("answered {status}, a redirect, which is never followed"));
+        }
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let bytes: Bytes = body.map_err(|why| format!("the answer broke off: {why}"))?.to_bytes();
+        let body = serde_json::from_slice(&bytes).map_err(|_| {
+            format!("answered {status} with something that is not JSON; is this a Kubernetes API server?")
+        })?;
+        Ok(Answer { status, body })
+    };
+    match tokio::time::timeout(ANSWER, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(format!("no whole answer within {} s", ANSWER.as_secs())),
+    }
+}
+
+/// The innermost causes of an error in one line: the outer ones say only that something failed.
+pub(super) fn explain(error: &dyn std::error::Error) -> String {
+    let mut texts: Vec<String> = vec![];
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        // Wrappers repeat their cause's text.
+        if let Some(last) = texts.last_mut()
+            && last.contains(&text)
+        {
+            *last = last.trim_end_matches(&text).trim_end_matches([':', ' ']).to_owned();
+        }
+        texts.push(text);
+        next = error.source();
+    }
+    texts.retain(|text| !text.is_empty());
+    shorten(&texts.join(": "), 400)
+}
+
+/// Cuts a text of somebody else's to a length that fits into a condition.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", &text[..at]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer: {0}")]
+        struct Outer(#[source] std::io::Error);
+        let error = Outer(std::io::Error::other("connection refused"));
+        assert_eq!(explain(&error), "outer: connection refused");
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(shorten("äöü", 2), "äö…");
+        assert_eq!(shorten("äöü", 3), "äöü");
+    }
+}
