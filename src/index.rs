@@ -17,3 +17,6 @@ pub use snapshot::{
     AccountState, CompiledRole, GrantEntry, Impersonation, Map, ObservedCluster, Snapshot, Stored, TokenEntry,
 };
 pub use writer::{Index, IndexError, Observation, State};
+
+#[cfg(test)]
+mod tests;

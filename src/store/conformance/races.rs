@@ -52,11 +52,14 @@ pub(super) async fn revisions_are_unique_and_rise(store: Arc<dyn Store>) {
     assert!(events.iter().map(Event::revision).eq(given), "history and acknowledgements differ");
 }
 
-/// Creates, updates and deletes on a key of its own, 24 writes.
+/// Writes of one [`churn`].
+pub(super) const CHURN: u64 = 24;
+
+/// Creates, updates and deletes on a key of its own.
 pub(super) async fn churn(store: Arc<dyn Store>, writer: usize) -> Vec<Revision> {
     let key = Key::new(Kind::Team, format!("writer-{writer}"));
     let mut revisions = vec![];
-    for round in 0..8 {
+    for round in 0..CHURN / 3 {
         let created = store.create(key.clone(), value(&format!("{writer} {round} new"))).await.expect("create");
         let updated = store.update(key.clone(), created, value(&format!("{writer} {round}"))).await.expect("update");
         let deleted = store.delete(key.clone(), updated).await.expect("delete");
