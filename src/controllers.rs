@@ -1,1 +1,148 @@
-//! (being written)
+//! Controllers: what projects want, kept true in every cluster.
+//!
+//! One task per cluster, so that a slow cluster keeps only itself waiting. A task watches the namespaces of its cluster
+//! and the objects of ours, is woken by them and by the index, and brings one namespace after the other to what
+//! [`desired`] computes from a snapshot. It is level-triggered: what happened does not matter, only what is there.
+//!
+//! Everything is applied server-side with field manager `bailiwick` and our label; what is edited is reverted, what is
+//! no longer wanted is removed, what others made is left alone. The controllers write nothing to a cluster that the
+//! index does not call usable: identity, rights and guards are proven first.
+
+pub mod acts;
+mod calls;
+pub mod desired;
+pub mod kinds;
+mod observed;
+mod release;
+mod shared;
+mod status;
+mod tend;
+mod worker;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::index::{Index, Snapshot};
+use crate::store::{Revision, Store};
+use crate::tenancy::Tenancy;
+
+pub use acts::{ActError, NamespaceActs};
+pub use shared::NamespaceState;
+use shared::Shared;
+use worker::Worker;
+
+/// Pause between two looks at which clusters there are, while nothing wakes the supervisor.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Gives the clients that controllers work with: the housekeeping account of each cluster.
+pub trait HousekeepingClients: Send + Sync + 'static {
+    /// A client of the cluster, where a credential is there.
+    fn housekeeping(&self, cluster: &str) -> Option<kube::Client>;
+}
+
+/// The running controllers.
+pub struct Controllers {
+    shared: Arc<Shared>,
+    tasks: parking_lot::Mutex<Vec<JoinHandle<()>>>,
+    shutdown: CancellationToken,
+}
+
+impl Controllers {
+    /// Starts the controllers; they end with `shutdown`.
+    pub fn start(
+        index: Arc<Index>,
+        store: Arc<dyn Store>,
+        clients: Arc<dyn HousekeepingClients>,
+        tenancy: Arc<Tenancy>,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
+        let shared = Arc::new(Shared::new(index, store, tenancy.clone()));
+        let tasks = vec![
+            tokio::spawn(tenancy.run(shutdown.clone())),
+            tokio::spawn(status::run(shared.clone(), shutdown.clone())),
+            tokio::spawn(supervise(shared.clone(), clients, shutdown.clone())),
+        ];
+        Arc::new(Self { shared, tasks: parking_lot::Mutex::new(tasks), shutdown })
+    }
+
+    /// Creating, moving and deleting namespaces, for the API.
+    pub fn acts(&self) -> NamespaceActs {
+        NamespaceActs::new(self.shared.clone())
+    }
+
+    /// Ends everything and waits for it.
+    pub async fn stop(&self) {
+        self.shutdown.cancel();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
+            // A task that panicked has said so in the log.
+            let _ = task.await;
+        }
+    }
+}
+
+/// What a worker was started for. Another identity means another worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Identity {
+    cluster_uid: String,
+    credential: Revision,
+    server: Option<String>,
+}
+
+impl Identity {
+    fn of(snapshot: &Snapshot, cluster: &str) -> Option<Self> {
+        let resource = &snapshot.clusters.get(cluster)?.object;
+        let credential = snapshot.credentials.get(cluster)?.revision;
+        let server = resource.spec.connection.direct.as_ref();
+        let server = server.map(|direct| format!("{} {}", direct.server, direct.certificate_authority));
+        Some(Self { cluster_uid: resource.metadata.uid.clone()?, credential, server })
+    }
+}
+
+/// Keeps one worker for each cluster that has a credential.
+async fn supervise(shared: Arc<Shared>, clients: Arc<dyn HousekeepingClients>, shutdown: CancellationToken) {
+    let mut changes = shared.index.subscribe();
+    let mut workers: HashMap<String, (Identity, CancellationToken, JoinHandle<()>)> = HashMap::new();
+    loop {
+        let snapshot = shared.index.snapshot();
+        let gone: Vec<String> = workers
+            .iter()
+            .filter(|(name, (identity, _, task))| {
+                task.is_finished() || Identity::of(&snapshot, name).as_ref() != Some(identity)
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            if let Some((_, stop, task)) = workers.remove(&name) {
+                stop.cancel();
+                let _ = task.await;
+                shared.forget(&name);
+            }
+        }
+        for name in snapshot.clusters.keys() {
+            if workers.contains_key(&**name) {
+                continue;
+            }
+            let Some(identity) = Identity::of(&snapshot, name) else { continue };
+            let Some(client) = clients.housekeeping(name) else { continue };
+            info!(cluster = %name, "controllers start");
+            let stop = shutdown.child_token();
+            let worker = Worker::new(name.to_string(), identity.cluster_uid.clone(), client, shared.clone());
+            workers.insert(name.to_string(), (identity, stop.clone(), tokio::spawn(worker.run(stop))));
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            changed = changes.changed() => if changed.is_err() { break },
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+    for (_, (_, stop, task)) in workers {
+        stop.cancel();
+        let _ = task.await;
+    }
+}

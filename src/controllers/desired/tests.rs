@@ -1,0 +1,137 @@
+//! What is desired, kind by kind: what is there with a setting, and what is not without it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::clusters::names::{ISOLATION, ROLE_BINDINGS_QUOTA_KEY};
+use crate::resources::project::{ContainerDefaults, NetworkIsolation, PodSecurityLevel};
+
+const UID: &str = "1a2b3c4d-0000-4000-8000-000000000000";
+
+fn place<'a>(spec: &'a ProjectSpec, share: &'a Share) -> Place<'a> {
+    Place {
+        cluster: "demo",
+        cluster_uid: "c1d2e3f4-0000",
+        namespace: "shop-dev",
+        project: "shop",
+        project_uid: UID,
+        spec,
+        share,
+        roles: vec!["owner", "member", "viewer", "deployer"],
+    }
+}
+
+fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+    entries.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+}
+
+#[test]
+fn a_namespace_says_whose_it_is_and_how_secure() {
+    let mut spec = ProjectSpec::default();
+    let share = Share::new();
+    let labels = namespace::labels(&place(&spec, &share));
+    let value = |labels: &serde_json::Map<String, Value>, key: &str| labels[key].as_str().unwrap().to_owned();
+    assert_eq!(value(&labels, "bailiwick.dev/project"), "shop");
+    assert_eq!(value(&labels, "bailiwick.dev/project-uid"), UID);
+    assert_eq!(value(&labels, ISOLATION), "none");
+    assert_eq!(value(&labels, "pod-security.kubernetes.io/enforce"), "baseline");
+    assert_eq!(value(&labels, "pod-security.kubernetes.io/warn"), "restricted");
+    assert_eq!(value(&labels, "pod-security.kubernetes.io/enforce-version"), "latest");
+    spec.pod_security.enforce = PodSecurityLevel::Restricted;
+    spec.network_isolation = NetworkIsolation::Namespace;
+    let labels = namespace::labels(&place(&spec, &share));
+    assert_eq!(value(&labels, "pod-security.kubernetes.io/enforce"), "restricted");
+    assert_eq!(value(&labels, ISOLATION), "namespace");
+}
+
+#[test]
+fn bindings_name_groups_of_the_project_and_of_the_cluster_for_built_in_roles_only() {
+    let (spec, share) = (ProjectSpec::default(), Share::new());
+    let bindings: Vec<Value> = bindings::desired(&place(&spec, &share)).collect();
+    let of = |name: &str| {
+        let binding = bindings.iter().find(|binding| binding["metadata"]["name"] == name).unwrap();
+        assert_eq!(binding["roleRef"]["name"], name);
+        let subjects = binding["subjects"].as_array().unwrap().iter();
+        subjects.map(|s| format!("{} {}", s["kind"].as_str().unwrap(), s["name"].as_str().unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of("bailiwick:role:member"),
+        ["Group bailiwick:project:shop:1a2b3c4d:member", "Group bailiwick:cluster:demo:c1d2e3f4:member"]
+    );
+    assert_eq!(of("bailiwick:role:deployer"), ["Group bailiwick:project:shop:1a2b3c4d:deployer"]);
+    assert_eq!(of("bailiwick:forward:on"), ["ServiceAccount forwarding"]);
+    assert_eq!(bindings.len(), 5);
+}
+
+#[test]
+fn the_quota_is_the_share_and_caps_bindings() {
+    let spec = ProjectSpec::default();
+    let share = map(&[("pods", "4")]);
+    let hard = quota::desired(&place(&spec, &share))["spec"]["hard"].clone();
+    assert_eq!(hard, json!({"pods": "4", ROLE_BINDINGS_QUOTA_KEY: "200"}));
+    for (own, cap) in [("7", "7"), ("5000", "200")] {
+        let share = map(&[(ROLE_BINDINGS_QUOTA_KEY, own)]);
+        let hard = quota::desired(&place(&spec, &share))["spec"]["hard"].clone();
+        assert_eq!(hard, json!({ROLE_BINDINGS_QUOTA_KEY: cap}));
+    }
+}
+
+#[test]
+fn limits_are_there_where_the_project_has_defaults() {
+    let (mut spec, share) = (ProjectSpec::default(), Share::new());
+    assert_eq!(limits::desired(&place(&spec, &share)), None);
+    spec.container_defaults = Some(ContainerDefaults::default());
+    assert_eq!(limits::desired(&place(&spec, &share)), None);
+    spec.container_defaults =
+        Some(ContainerDefaults { requests: map(&[("cpu", "100m")]), limits: map(&[("cpu", "1"), ("memory", "1Gi")]) });
+    let limits = limits::desired(&place(&spec, &share)).unwrap()["spec"]["limits"][0].clone();
+    assert_eq!(limits["default"], json!({"cpu": "1", "memory": "1Gi"}));
+    assert_eq!(limits["defaultRequest"], json!({"cpu": "100m", "memory": "1Gi"}));
+}
+
+#[test]
+fn isolation_closes_both_directions_and_leaves_dns() {
+    let (mut spec, share) = (ProjectSpec::default(), Share::new());
+    assert_eq!(network::desired(&place(&spec, &share)), None);
+    for (isolation, peer) in [
+        (
+            NetworkIsolation::Project,
+            json!({"namespaceSelector": {"matchLabels": {
+                "bailiwick.dev/project": "shop", "bailiwick.dev/project-uid": UID,
+            }}}),
+        ),
+        (NetworkIsolation::Namespace, json!({"podSelector": {}})),
+    ] {
+        spec.network_isolation = isolation;
+        let policy = network::desired(&place(&spec, &share)).unwrap();
+        assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+        assert_eq!(policy["spec"]["ingress"], json!([{"from": [peer]}]));
+        assert_eq!(policy["spec"]["egress"][0], json!({"to": [peer]}));
+        assert_eq!(policy["spec"]["egress"][1]["ports"][0], json!({"port": 53, "protocol": "UDP"}));
+        assert_eq!(policy["spec"]["egress"].as_array().unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn everything_in_a_namespace_is_labelled_as_ours_and_walls_come_first() {
+    let (mut spec, share) = (ProjectSpec::default(), Share::new());
+    spec.network_isolation = NetworkIsolation::Project;
+    let objects = place(&spec, &share).objects();
+    for (_, object) in &objects {
+        assert_eq!(object["metadata"]["labels"], json!({"bailiwick.dev/managed": "true"}));
+        assert_eq!(object["metadata"]["namespace"], "shop-dev");
+        assert!(object["metadata"]["ownerReferences"].is_null());
+    }
+    let first_binding = objects.iter().position(|(kind, _)| *kind == ObjectKind::RoleBinding).unwrap();
+    assert!(objects[..first_binding].iter().any(|(kind, _)| *kind == ObjectKind::NetworkPolicy));
+    assert!(objects[first_binding..].iter().all(|(kind, _)| *kind == ObjectKind::RoleBinding));
+}
+
+#[test]
+fn an_empty_fleet_has_no_impersonation_and_no_strange_roles() {
+    let snapshot = Snapshot::default();
+    assert_eq!(impersonation::rules(&snapshot, "demo"), json!([]));
+    assert!(roles::desired(&snapshot, "demo", &BTreeSet::new()).is_empty());
+}

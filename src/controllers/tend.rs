@@ -1,0 +1,249 @@
+//! Brings one claimed namespace to what it must be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::api::DynamicObject;
+use kube::{Client, ResourceExt as _};
+
+use super::calls::{self, CallError, api};
+use super::desired::{self, NotYet, Place};
+use super::kinds::{ObjectKind, is_managed};
+use super::observed::{Observed, kept_by_us};
+use super::shared::{NamespaceState, Phase, Shared};
+use crate::clusters::names::{PROJECT, PROJECT_UID, ROLE_BINDINGS_QUOTA_KEY};
+use crate::index::{Snapshot, Stored};
+use crate::records::Claim;
+
+/// What came of one look at a namespace.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// Objects as the API server has them after our writes.
+    pub(super) written: Vec<(ObjectKind, DynamicObject)>,
+    /// Objects that we deleted.
+    pub(super) deleted: Vec<(ObjectKind, DynamicObject)>,
+    /// Its state, for a claim.
+    pub(super) state: Option<NamespaceState>,
+    /// Whether to try again by and by.
+    pub(super) again: bool,
+}
+
+/// What a look needs.
+#[derive(Clone, Copy)]
+pub(super) struct Sight<'a> {
+    pub(super) client: &'a Client,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) observed: &'a Observed,
+    pub(super) shared: &'a Shared,
+}
+
+/// Whose a namespace is, seen from a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ownership {
+    /// The claim's: we made it for this project, or it was recorded as the claim's before.
+    Ours,
+    /// Somebody else's, or one that came after ours went.
+    Stranger,
+}
+
+/// Whose a namespace is. Its label alone suffices only with the claim's own project UID, which nobody but us sets. A
+/// recorded UID suffices while any project's label stands: after a move it is still the former project's.
+pub(super) fn ownership(claim: &Claim, namespace: &DynamicObject) -> Ownership {
+    let labels = namespace.labels();
+    let ours = labels.get(PROJECT_UID) == Some(&claim.project_uid) && labels.contains_key(PROJECT);
+    let recorded = claim.namespace_uid.is_some() && claim.namespace_uid == namespace.uid();
+    match (ours, recorded, labels.contains_key(PROJECT)) {
+        (true, ..) | (false, true, true) => Ownership::Ours,
+        _ => Ownership::Stranger,
+    }
+}
+
+impl Sight<'_> {
+    /// Looks at a namespace, claimed or not.
+    pub(super) async fn tend(&self, cluster: &str, namespace: &str) -> Outcome {
+        let mut outcome = Outcome::default();
+        let Some(claim) = self.snapshot.claim(cluster, namespace) else {
+            if let Err(error) = self.revoke(namespace, &BTreeSet::new(), &mut outcome).await {
+                tracing::warn!(cluster, namespace, %error, "bindings of a namespace that is no project's remain");
+                outcome.again = true;
+            }
+            return outcome;
+        };
+        let done = if claim.object.releasing {
+            self.release(&claim.object, &mut outcome).await
+        } else {
+            self.keep(claim, &mut outcome).await
+        };
+        let (phase, message) = match done {
+            Ok((phase, message)) => (phase, message),
+            Err(error) => {
+                outcome.again = true;
+                (if claim.object.releasing { Phase::Terminating } else { Phase::Pending }, error.to_string())
+            }
+        };
+        let (hard, used) = self.quota(namespace);
+        outcome.state = Some(NamespaceState {
+            project_uid: claim.object.project_uid.clone(),
+            claim: claim.revision,
+            phase,
+            message,
+            hard,
+            used,
+        });
+        outcome
+    }
+
+    async fn keep(&self, claim: &Stored<Claim>, outcome: &mut Outcome) -> Result<(Phase, String), CallError> {
+        let claim = &claim.object;
+        let place = match Place::of(self.snapshot, claim) {
+            Ok(place) => place,
+            // The snapshot will change when there is more to see.
+            Err(why @ (NotYet::NoShare | NotYet::NoProject | NotYet::OtherCluster)) => {
+                return Ok((Phase::Pending, why.to_string()));
+            }
+        };
+        let namespaces = api(self.client, ObjectKind::Namespace, "");
+        let wanted = desired::namespace::desired(&place);
+        let namespace = match self.observed.namespace(&claim.namespace) {
+            Some(seen) => DynamicObject::clone(seen),
+            None => match calls::create(&namespaces, &wanted).await? {
+                Some(created) => {
+                    outcome.written.push((ObjectKind::Namespace, created.clone()));
+                    created
+                }
+                // The watch has not brought it yet.
+                None => match calls::get(&namespaces, &claim.namespace).await? {
+                    Some(there) => there,
+                    None => {
+                        outcome.again = true;
+                        return Ok((Phase::Pending, "the namespace went while it was looked at".to_owned()));
+                    }
+                },
+            },
+        };
+        if ownership(claim, &namespace) == Ownership::Stranger {
+            // What is left there of a project that had the name before gives nobody any right.
+            self.revoke(&claim.namespace, &BTreeSet::new(), outcome).await?;
+            let message = "a namespace of this name exists on the cluster and is not the project's; it is left alone. \
+                           The cluster's administrator can delete or rename it";
+            return Ok((Phase::Refused, message.to_owned()));
+        }
+        if namespace.metadata.deletion_timestamp.is_some() {
+            return Ok((
+                Phase::Pending,
+                "the namespace is being deleted in the cluster; it is made again after".into(),
+            ));
+        }
+        let objects = place.objects();
+        // Rights of a former owner go before the new one's come, and policies before their label changes.
+        let names: BTreeSet<(ObjectKind, &str)> =
+            objects.iter().filter_map(|(kind, object)| Some((*kind, object["metadata"]["name"].as_str()?))).collect();
+        let moved = namespace.labels().get(PROJECT_UID).map(String::as_str) != Some(place.project_uid);
+        let kept = if moved { &BTreeSet::new() } else { &names };
+        self.revoke(&claim.namespace, kept, outcome).await?;
+        self.remove_others(&claim.namespace, &names, outcome).await?;
+        if !ObjectKind::Namespace.agrees(&namespace, &wanted) {
+            let applied = calls::apply(&namespaces, ObjectKind::Namespace, &claim.namespace, &wanted).await?;
+            outcome.written.push((ObjectKind::Namespace, applied));
+        }
+        let mut failures = vec![];
+        for (kind, object) in &objects {
+            // One that fails does not keep the others from being right.
+            if let Err(error) = self.keep_object(*kind, &claim.namespace, object, outcome).await {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                failures.push(format!("{kind:?} {name}: {error}"));
+            }
+        }
+        if !failures.is_empty() {
+            outcome.again = true;
+            return Ok((Phase::Pending, failures.join("; ")));
+        }
+        let uid = namespace.uid().unwrap_or_default();
+        if claim.namespace_uid.as_ref() != Some(&uid) {
+            let recorded =
+                self.shared.tenancy.record_namespace(&claim.cluster, &claim.namespace, &claim.project_uid, &uid).await;
+            if let Err(error) = recorded {
+                outcome.again = true;
+                return Ok((Phase::Pending, error.to_string()));
+            }
+        }
+        Ok((Phase::Ready, String::new()))
+    }
+
+    async fn keep_object(
+        &self,
+        kind: ObjectKind,
+        namespace: &str,
+        object: &serde_json::Value,
+        outcome: &mut Outcome,
+    ) -> Result<(), CallError> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let gone = outcome.deleted.iter().any(|(k, o)| *k == kind && o.name_any() == name);
+        let seen = self.observed.get(kind, namespace, name).filter(|_| !gone);
+        if seen.is_some_and(|seen| kind.agrees(seen, object)) {
+            return Ok(());
+        }
+        let api = api(self.client, kind, namespace);
+        if let Some(seen) = seen.filter(|seen| kind == ObjectKind::RoleBinding && other_role(seen, object)) {
+            // A binding's role cannot be changed.
+            calls::delete(&api, seen).await?;
+        }
+        let applied = calls::apply(&api, kind, name, object).await?;
+        outcome.written.push((kind, applied));
+        Ok(())
+    }
+
+    /// Deletes the RoleBindings of ours that are not among `kept`.
+    pub(super) async fn revoke(
+        &self,
+        namespace: &str,
+        kept: &BTreeSet<(ObjectKind, &str)>,
+        outcome: &mut Outcome,
+    ) -> Result<(), CallError> {
+        self.remove(ObjectKind::RoleBinding, namespace, kept, outcome).await
+    }
+
+    async fn remove_others(
+        &self,
+        namespace: &str,
+        kept: &BTreeSet<(ObjectKind, &str)>,
+        outcome: &mut Outcome,
+    ) -> Result<(), CallError> {
+        for kind in [ObjectKind::NetworkPolicy, ObjectKind::LimitRange, ObjectKind::ResourceQuota] {
+            self.remove(kind, namespace, kept, outcome).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(
+        &self,
+        kind: ObjectKind,
+        namespace: &str,
+        kept: &BTreeSet<(ObjectKind, &str)>,
+        outcome: &mut Outcome,
+    ) -> Result<(), CallError> {
+        for seen in self.observed.ours(kind, namespace) {
+            let name = seen.name_any();
+            if kept.contains(&(kind, name.as_str())) || !is_managed(&seen) || !kept_by_us(&seen) {
+                continue;
+            }
+            calls::delete(&api(self.client, kind, namespace), &seen).await?;
+            outcome.deleted.push((kind, DynamicObject::clone(&seen)));
+        }
+        Ok(())
+    }
+
+    /// What the cluster says of the quota, without the cap that projects need not know of.
+    fn quota(&self, namespace: &str) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+        let quota = self.observed.get(ObjectKind::ResourceQuota, namespace, desired::quota::NAME);
+        let read = |field: &str| {
+            let map = quota.and_then(|quota| quota.data.get("status")?.get(field)?.as_object());
+            let entries = map.into_iter().flatten().filter(|(key, _)| *key != ROLE_BINDINGS_QUOTA_KEY);
+            entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+        };
+        (read("hard"), read("used"))
+    }
+}
+
+fn other_role(seen: &DynamicObject, object: &serde_json::Value) -> bool {
+    seen.data.get("roleRef") != object.get("roleRef")
+}
