@@ -5,6 +5,7 @@
 //! what does not exist. Every mutation has an audit record before it and one after it.
 
 mod accept;
+mod acts;
 mod assemble;
 mod body;
 mod call;
@@ -12,10 +13,11 @@ mod deletion;
 mod discovery;
 mod front;
 mod kinds;
+mod kubeconfig;
 mod openapi;
 mod pages;
 mod params;
-mod ports;
+mod reach;
 mod read;
 mod references;
 mod resolve;
@@ -28,26 +30,60 @@ mod table;
 mod view;
 mod watch;
 mod write;
+mod yaml;
 
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use axum::response::{IntoResponse, Response};
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Access;
+use crate::audit::Audit;
+use crate::identity::accounts::Accounts;
+use crate::identity::last_used::LastUsed;
 use crate::index::Index;
 use crate::status::Status;
 use crate::store::Store;
 use crate::store::sealed::Sealer;
-
-pub use ports::AuditSink;
+use crate::tenancy::Tenancy;
 
 /// Where a request really came from; put into a request's extensions by whoever accepts connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
+
+/// Where clients find the service, as it stands in kubeconfigs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicEndpoint {
+    /// `https://host[:port]`.
+    pub url: String,
+    /// The CA that the served chain ends at, in PEM; absent where that is one that every system knows.
+    pub certificate_authority: Option<Vec<u8>>,
+}
+
+/// One thing that was looked at in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterCheck {
+    /// What was looked at, for people.
+    pub name: String,
+    /// Whether it is as it must be.
+    pub ok: bool,
+    /// What was found, and what to do about it.
+    pub message: String,
+}
+
+/// What the API asks of clusters themselves.
+#[async_trait]
+pub trait ClusterActs: Send + Sync + 'static {
+    /// Looks at a cluster now: reached, identified, version, rights, guards. Never fails: what could not be looked at
+    /// is a check that is not met. Ends within a bounded time.
+    async fn check(&self, cluster: &str) -> Vec<ClusterCheck>;
+}
 
 /// What the API works with.
 pub struct ApiParts {
@@ -57,8 +93,22 @@ pub struct ApiParts {
     pub sealer: Arc<Sealer>,
     /// What is read.
     pub index: Arc<Index>,
-    /// Audit.
-    pub audit: Arc<dyn AuditSink>,
+    /// Signing in, suspension, tokens.
+    pub accounts: Accounts,
+    /// Notes the use of tokens.
+    pub last_used: Arc<LastUsed>,
+    /// Who may do what.
+    pub access: Arc<Access>,
+    /// Claims and shares of namespaces.
+    pub tenancy: Arc<Tenancy>,
+    /// What is asked of clusters themselves.
+    pub clusters: Arc<dyn ClusterActs>,
+    /// Where audit records go.
+    pub audit: Arc<Audit>,
+    /// Directory of the audit log, for reading it.
+    pub audit_directory: PathBuf,
+    /// Where clients find us.
+    pub public: PublicEndpoint,
     /// Ends watches when the process goes down.
     pub shutdown: CancellationToken,
 }

@@ -9,10 +9,7 @@ use super::write::{conflict, modified};
 use crate::clock;
 use crate::resources::API_VERSION;
 use crate::status::{Cause, Status};
-use crate::store::{Kind, Revision};
-
-/// Keeps a project until its namespaces are cleaned up in every cluster.
-pub(super) const NAMESPACES_FINALIZER: &str = "bailiwick.dev/namespaces";
+use crate::store::Revision;
 
 /// Name of an object.
 pub(super) fn name(object: &Value) -> &str {
@@ -105,16 +102,12 @@ fn fresh(served: &Served, sent: &Map<String, Value>, now: Timestamp) -> Result<M
     if !text("resourceVersion").is_empty() {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
-    refuse_foreign(served, &name, sent, &own_finalizers(served))?;
+    refuse_foreign(served, &name, sent)?;
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), Value::String(name));
     metadata.insert("uid".to_owned(), Value::String(uuid::Uuid::new_v4().to_string()));
     metadata.insert("creationTimestamp".to_owned(), Value::String(clock::rfc3339(now)));
     metadata.insert("generation".to_owned(), Value::from(1));
-    let finalizers = own_finalizers(served);
-    if !finalizers.is_empty() {
-        metadata.insert("finalizers".to_owned(), Value::from(finalizers));
-    }
     Ok(metadata)
 }
 
@@ -131,31 +124,17 @@ fn kept(served: &Served, sent: &Map<String, Value>, old: &Value) -> Result<Map<S
             _ => {}
         }
     }
-    let finalizers = before.get("finalizers").and_then(Value::as_array).into_iter().flatten();
-    let finalizers: Vec<String> = finalizers.filter_map(Value::as_str).map(str::to_owned).collect();
-    if sent.contains_key("finalizers") || !finalizers.is_empty() {
-        let now: Vec<&str> =
-            sent.get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-        if now != finalizers {
-            let message = "finalizers are the service's own; they go when the clean-up is done";
-            return Err(invalid(served, name, "metadata.finalizers", message));
-        }
-    }
-    refuse_foreign(served, name, sent, &finalizers)?;
+    refuse_foreign(served, name, sent)?;
     Ok(before)
 }
 
-fn own_finalizers(served: &Served) -> Vec<String> {
-    if served.kind == Kind::Project { vec![NAMESPACES_FINALIZER.to_owned()] } else { vec![] }
-}
-
 /// Refuses metadata that would be kept without an effect.
-fn refuse_foreign(served: &Served, name: &str, sent: &Map<String, Value>, finalizers: &[String]) -> Result<(), Status> {
-    let items = |member: &str| sent.get(member).and_then(Value::as_array).cloned().unwrap_or_default();
-    if items("finalizers").iter().any(|f| !finalizers.iter().any(|own| Some(own.as_str()) == f.as_str())) {
-        return Err(invalid(served, name, "metadata.finalizers", "finalizers are the service's own"));
+fn refuse_foreign(served: &Served, name: &str, sent: &Map<String, Value>) -> Result<(), Status> {
+    let any = |member: &str| sent.get(member).and_then(Value::as_array).is_some_and(|items| !items.is_empty());
+    if any("finalizers") {
+        return Err(invalid(served, name, "metadata.finalizers", "this API has no finalizers"));
     }
-    if !items("ownerReferences").is_empty() {
+    if any("ownerReferences") {
         return Err(invalid(served, name, "metadata.ownerReferences", "this API has no garbage collection"));
     }
     if sent.get("namespace").and_then(Value::as_str).is_some_and(|namespace| !namespace.is_empty()) {

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::acts::{account_status, tenancy_status};
 use super::body::Payload;
 use super::call::{Call, Place};
 use super::kinds::Served;
@@ -12,11 +13,15 @@ use super::read::{describe, respond, visible};
 use super::rights::Rights;
 use super::view::{View, short_uid};
 use super::write::{applied, conflict, current, store_status, written};
-use super::{Answer, ApiState, accept, references, table};
+use super::{Answer, ApiState, accept, rules};
 use crate::clock;
+use crate::index::references_to;
 use crate::resources::GROUP;
 use crate::status::Status;
 use crate::store::{Key, Kind, Revision};
+
+/// Most references that a refusal names.
+const MAX_NAMED: usize = 10;
 
 /// `DELETE /apis/bailiwick.dev/v1alpha1/RESOURCE/NAME`.
 pub(super) async fn delete(
@@ -30,32 +35,25 @@ pub(super) async fn delete(
     let options = Options::read(&call, &payload)?;
     call.describe(|what| what.dry_run = options.dry_run);
     let accepted = accept::negotiate(&call.headers, call.query.get("includeObject"))?;
-    let object = visible(call.view(), &call, served, &name)?;
-    Rights { view: call.view(), caller: &call.caller }.check_delete(served.kind, &object)?;
+    let object = visible(call.view(), &state, &call, served, &name)?;
+    Rights { view: call.view(), caller: &call.caller, access: &state.0.parts.access }
+        .check_delete(served.kind, &object)?;
     call.intend(&state).await?;
-    let outcome = if served.kind == Kind::Token {
-        delete_token(&state, served, &object, &options).await?
+    if served.kind == Kind::Token {
+        delete_token(&state, served, &object, &options).await?;
     } else {
         let _one_writer = state.0.writes.lock().await;
-        delete_object(&state, &call, served, &name, &options).await?
-    };
-    match outcome {
-        Outcome::Pending(object) => {
-            Ok(respond(StatusCode::OK, accepted, &table::single(served, accepted.shape, object, call.now))?)
-        }
-        Outcome::Gone => {
-            let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-            let json = accept::Accepted { shape: accept::Shape::Object, yaml: accepted.yaml };
-            let status = json!({
-                "kind": "Status",
-                "apiVersion": "v1",
-                "metadata": {},
-                "status": "Success",
-                "details": {"name": name, "group": GROUP, "kind": served.plural, "uid": uid},
-            });
-            Ok(respond(StatusCode::OK, json, &status)?)
-        }
+        delete_object(&state, &call, served, &name, &options).await?;
     }
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {"name": name, "group": GROUP, "kind": served.plural, "uid": uid},
+    });
+    Ok(respond(StatusCode::OK, accepted, &status)?)
 }
 
 /// `DeleteOptions`, from query and body.
@@ -107,32 +105,23 @@ impl Options {
     }
 }
 
-enum Outcome {
-    /// Nothing is left.
-    Gone,
-    /// Marked; the service removes it once the clean-up is done.
-    Pending(Value),
-}
-
 async fn delete_object(
     state: &ApiState,
     call: &Call,
     served: &'static Served,
     name: &str,
     options: &Options,
-) -> Result<Outcome, Status> {
+) -> Result<(), Status> {
     let store = &state.0.parts.store;
     let key = Key::new(served.kind, name);
     let (entry, mut object) = current(state, served, name).await?;
     let snapshot = state.0.parts.index.snapshot();
     let view = View { snapshot: &snapshot, now: call.now };
-    Rights { view, caller: &call.caller }.check_delete(served.kind, &object)?;
+    Rights { view, caller: &call.caller, access: &state.0.parts.access }.check_delete(served.kind, &object)?;
     options.check(served, &object, entry.revision)?;
     refuse_referred(served, name, view)?;
-    let finalized = object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
     if options.dry_run {
-        let shown = view.stored(served.kind, object, entry.revision);
-        return Ok(if finalized { Outcome::Gone } else { Outcome::Pending(shown) });
+        return Ok(());
     }
     let mut revision = entry.revision;
     let unmarked = object.clone();
@@ -154,32 +143,43 @@ async fn delete_object(
         }
         return Err(refused);
     }
-    if !finalized {
-        return Ok(Outcome::Pending(view.stored(served.kind, object, revision)));
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    if served.kind == Kind::Project {
+        // Its claims are to be given up and its name kept until every cluster is clean; then it goes.
+        let tenancy = &state.0.parts.tenancy;
+        tenancy.delete_project(name, Some(uid), call.now).await.map_err(tenancy_status)?;
+        let newest = store.revision().await.map_err(|e| store_status(served, name, e))?;
+        applied(state, newest).await?;
+    } else {
+        let removed = store.delete(key, revision).await.map_err(|e| store_status(served, name, e))?;
+        applied(state, removed).await?;
+        rules::after_delete(state, served.kind, name, uid).await;
     }
-    let removed = store.delete(key, revision).await.map_err(|e| store_status(served, name, e))?;
-    applied(state, removed).await?;
     tracing::info!(kind = served.name(), name, uid = short_uid(&object), "deleted");
-    Ok(Outcome::Gone)
+    Ok(())
 }
 
 fn refuse_referred(served: &Served, name: &str, view: View<'_>) -> Result<(), Status> {
-    let referrers = references::referrers(view, served.kind, name);
+    let mut referrers = references_to(served.kind, name, view.snapshot);
     if referrers.is_empty() {
         return Ok(());
+    }
+    if referrers.len() > MAX_NAMED {
+        let rest = referrers.len() - MAX_NAMED;
+        referrers.truncate(MAX_NAMED);
+        referrers.push(format!("and {rest} more"));
     }
     Err(conflict(served, name, &format!("it is still referred to by {}", referrers.join(", "))))
 }
 
-async fn delete_token(state: &ApiState, served: &Served, object: &Value, options: &Options) -> Result<Outcome, Status> {
+async fn delete_token(state: &ApiState, served: &Served, object: &Value, options: &Options) -> Result<(), Status> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let key = Key::new(Kind::Token, name);
     let entry = state.0.parts.store.get(&key).await.map_err(|e| store_status(served, name, e))?;
     let entry = entry.ok_or_else(|| Status::not_found(served.plural, name))?;
     options.check(served, object, entry.revision)?;
     if !options.dry_run {
-        let removed = state.0.parts.store.delete(key, entry.revision).await;
-        applied(state, removed.map_err(|e| store_status(served, name, e))?).await?;
+        state.0.parts.accounts.revoke(name).await.map_err(|why| account_status(name, why))?;
     }
-    Ok(Outcome::Gone)
+    Ok(())
 }

@@ -83,6 +83,9 @@ fn admit(state: &ApiState, request: &Request) -> Result<Call, Box<Status>> {
         parts.audit.note(&id, Stage::Refused, Surface::Api, what);
         return Err(Box::new(Status::unauthorized()));
     };
+    if let Some(address) = address {
+        parts.last_used.record(&caller.token.record.id, address, now);
+    }
     let query = Query::parse(request.uri().query()).map_err(Box::new)?;
     let headers = request.headers().clone();
     Ok(Call::new(Arrival { caller, snapshot, now, address, headers, query, id, path }))

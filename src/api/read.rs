@@ -17,6 +17,7 @@ use super::kinds::{self, Served};
 use super::params::{ListOptions, VersionMatch};
 use super::rights::Rights;
 use super::view::View;
+use super::yaml::to_yaml;
 use super::{Answer, ApiState, Failure, table, watch};
 use crate::index::Snapshot;
 use crate::resources::GROUP;
@@ -49,8 +50,7 @@ pub(super) fn describe(call: &Call, served: &Served, verb: &str, name: &str) {
 /// A document as the client wants it.
 pub(super) fn respond(status: StatusCode, accepted: Accepted, value: &Value) -> Result<Response, Status> {
     let (media_type, body) = if accepted.yaml {
-        let text = serde_saphyr::to_string(value).map_err(|_| Status::internal("the object cannot be told in YAML"))?;
-        ("application/yaml", Bytes::from(text))
+        ("application/yaml", Bytes::from(to_yaml(value)))
     } else {
         ("application/json", Bytes::from(value.to_string()))
     };
@@ -74,13 +74,19 @@ pub(super) async fn get(
         _ => call.snapshot.clone(),
     };
     let view = View { snapshot: &snapshot, now: call.now };
-    let object = visible(view, &call, served, &name)?;
+    let object = visible(view, &state, &call, served, &name)?;
     Ok(respond(StatusCode::OK, accepted, &table::single(served, accepted.shape, object, call.now))?)
 }
 
 /// An object that the caller may see; what is foreign is told like what does not exist.
-pub(super) fn visible(view: View<'_>, call: &Call, served: &Served, name: &str) -> Result<Value, Status> {
-    let rights = Rights { view, caller: &call.caller };
+pub(super) fn visible(
+    view: View<'_>,
+    state: &ApiState,
+    call: &Call,
+    served: &Served,
+    name: &str,
+) -> Result<Value, Status> {
+    let rights = Rights { view, caller: &call.caller, access: &state.0.parts.access };
     view.object(served.kind, name)
         .filter(|object| rights.sees(served.kind, object))
         .ok_or_else(|| Status::not_found(served.plural, name))
@@ -143,8 +149,8 @@ async fn page(state: &ApiState, call: &Call, served: &Served, options: &ListOpti
         (snapshot, Some(after))
     };
     let view = View { snapshot: &snapshot, now: call.now };
-    let then = Rights { view, caller: &call.caller };
-    let now = Rights { view: call.view(), caller: &call.caller };
+    let then = Rights { view, caller: &call.caller, access: &state.0.parts.access };
+    let now = Rights { view: call.view(), caller: &call.caller, access: &state.0.parts.access };
     let same = Arc::ptr_eq(&snapshot, &call.snapshot);
     let from = after.map_or(Bound::Unbounded, |name| Bound::Excluded(Arc::<str>::from(name)));
     let names = view.names(served.kind);

@@ -1,66 +1,10 @@
-//! Who refers to whom: what is referred to cannot be deleted, and nothing new may refer to what is being deleted.
+//! Nothing new may refer to what is being deleted.
 
 use serde_json::Value;
 
 use super::view::View;
 use crate::domain::roles;
-use crate::resources::grant::{SubjectKind, TargetKind};
 use crate::store::Kind;
-
-/// Most references that a refusal names.
-const MAX_NAMED: usize = 10;
-
-/// Objects that refer to one, as `grants "x"`, sorted; the rest beyond ten as a number.
-pub(super) fn referrers(view: View<'_>, kind: Kind, name: &str) -> Vec<String> {
-    let snapshot = view.snapshot;
-    let mut found = vec![];
-    for grant in snapshot.grants.values() {
-        let spec = &grant.object.spec;
-        let refers = match kind {
-            Kind::User => spec.subject.kind == SubjectKind::User && spec.subject.name == name,
-            Kind::Team => spec.subject.kind == SubjectKind::Team && spec.subject.name == name,
-            Kind::Project => spec.target.kind == TargetKind::Project && spec.target.name == name,
-            Kind::Cluster => spec.target.kind == TargetKind::Cluster && spec.target.name == name,
-            Kind::AccessRole => spec.target.kind != TargetKind::Platform && spec.role == name,
-            _ => false,
-        };
-        if refers {
-            found.push(format!("grants {:?}", &*grant.name));
-        }
-    }
-    for (team, stored) in &snapshot.teams {
-        if kind == Kind::User && stored.object.spec.users.iter().any(|user| user == name) {
-            found.push(format!("teams {:?}", &**team));
-        }
-    }
-    for (project, stored) in &snapshot.projects {
-        let spec = &stored.object.spec;
-        let refers = match kind {
-            Kind::Cluster => spec.clusters.iter().any(|c| c.cluster == name),
-            Kind::AccessRole => spec.roles.iter().any(|role| role == name),
-            _ => false,
-        };
-        if refers {
-            found.push(format!("projects {:?}", &**project));
-        }
-    }
-    for (role, stored) in &snapshot.access_roles {
-        if kind == Kind::AccessRole && stored.object.spec.inherits.iter().any(|inherited| inherited == name) {
-            found.push(format!("accessroles {:?}", &**role));
-        }
-    }
-    if kind == Kind::Cluster {
-        // A claim is a namespace that we still answer for; `forget` gives it up.
-        found.extend(snapshot.claims_on(name).map(|claim| format!("namespace {:?}", claim.object.namespace)));
-    }
-    found.sort();
-    if found.len() > MAX_NAMED {
-        let rest = found.len() - MAX_NAMED;
-        found.truncate(MAX_NAMED);
-        found.push(format!("and {rest} more"));
-    }
-    found
-}
 
 /// What an object refers to.
 pub(super) fn referred(kind: Kind, object: &Value) -> Vec<(Kind, String)> {

@@ -3,10 +3,8 @@
 use serde_json::Value;
 
 use super::view::View;
-use crate::domain::roles;
+use crate::access::{Access, ObjectRef, field_classes, roles_held};
 use crate::identity::tokens::Caller;
-use crate::resources::User;
-use crate::resources::grant::TargetKind;
 use crate::status::Status;
 use crate::store::{Kind, Revision};
 
@@ -18,6 +16,7 @@ const WHOLE: &str = "object";
 pub(super) struct Rights<'a> {
     pub(super) view: View<'a>,
     pub(super) caller: &'a Caller,
+    pub(super) access: &'a Access,
 }
 
 impl Rights<'_> {
@@ -26,8 +25,12 @@ impl Rights<'_> {
         if !within_scopes(self.caller, kind, object, verb) {
             return false;
         }
-        let held = roles_held(self.view, &self.caller.user.object, kind, object);
-        classes.iter().all(|class| allows(&held, kind, verb, class))
+        let held = self.held(ObjectRef::of(kind, object));
+        classes.iter().all(|class| self.access.allows(&held, kind.as_str(), verb, class))
+    }
+
+    fn held(&self, object: ObjectRef<'_>) -> Vec<&'static str> {
+        roles_held(self.view.snapshot, &self.caller.user.object, object, self.view.now)
     }
 
     /// Whether the caller may see an object.
@@ -37,7 +40,8 @@ impl Rights<'_> {
 
     /// Whether the caller may see every object of a kind: already the roles that are held for none in particular do.
     pub(super) fn sees_all(&self, kind: Kind) -> bool {
-        self.sees(kind, &serde_json::json!({"metadata": {"name": ""}, "spec": {}}))
+        let limited = !within_scopes(self.caller, kind, &Value::Null, "get");
+        !limited && self.access.allows(&self.held(ObjectRef::Platform), kind.as_str(), "get", WHOLE)
     }
 
     /// Whether the caller sees every object of a kind by grants that have not changed since a revision.
@@ -63,6 +67,26 @@ impl Rights<'_> {
         } else {
             Err(self.refusal(kind, "delete", object, &classes))
         }
+    }
+
+    /// Whether the caller may do an act on an object.
+    pub(super) fn check_act(&self, kind: Kind, act: &str, object: &Value) -> Result<(), Status> {
+        if self.may(kind, object, act, &[WHOLE]) { Ok(()) } else { Err(self.refusal(kind, act, object, &[])) }
+    }
+
+    /// Whether the caller may create, delete or move namespaces of a project.
+    pub(super) fn check_namespace(&self, verb: &str, project: &Value) -> Result<(), Status> {
+        let held = self.held(ObjectRef::of(Kind::Project, project));
+        let allowed = within_scopes(self.caller, Kind::Project, project, verb)
+            && self.access.allows(&held, "Namespace", verb, WHOLE);
+        if allowed { Ok(()) } else { Err(self.refusal(Kind::Project, &format!("{verb} namespaces of"), project, &[])) }
+    }
+
+    /// Whether the caller may read the audit log.
+    pub(super) fn check_audit(&self) -> Result<(), Status> {
+        let allowed = within_scopes(self.caller, Kind::Platform, &Value::Null, "get")
+            && self.access.allows(&self.held(ObjectRef::Platform), "Audit", "get", WHOLE);
+        if allowed { Ok(()) } else { Err(Status::forbidden("only administrators and auditors read the audit log")) }
     }
 
     fn refusal(&self, kind: Kind, verb: &str, object: &Value, classes: &[&str]) -> Status {
@@ -96,36 +120,4 @@ fn within_scopes(caller: &Caller, kind: Kind, object: &Value, verb: &str) -> boo
         (Kind::Grant, Some("Cluster")) => among(&scopes.clusters, &target["name"]),
         _ => false,
     }
-}
-
-fn roles_held(view: View<'_>, user: &User, kind: Kind, object: &Value) -> Vec<&'static str> {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let mut held = vec!["authenticated"];
-    for grant in view.snapshot.holdings(user, view.now) {
-        let spec = &grant.object.spec;
-        match (spec.target.kind, spec.role.as_str()) {
-            (TargetKind::Platform, roles::PLATFORM_ADMIN) => held.push("platform:admin"),
-            (TargetKind::Platform, roles::PLATFORM_AUDITOR) => held.push("platform:auditor"),
-            (TargetKind::Project, "owner") if kind == Kind::Project && spec.target.name == name => {
-                held.push("project:owner");
-            }
-            (TargetKind::Project, _) if kind == Kind::Project && spec.target.name == name => {
-                held.push("project:member")
-            }
-            _ => {}
-        }
-    }
-    if kind == Kind::User && user.metadata.name.as_deref() == Some(name) {
-        held.push("self");
-    }
-    held
-}
-
-fn allows(held: &[&str], _kind: Kind, verb: &str, _class: &str) -> bool {
-    let reads = matches!(verb, "get" | "list" | "watch");
-    held.contains(&"platform:admin") || (reads && held.iter().any(|role| *role != "authenticated"))
-}
-
-fn field_classes(_kind: Kind, _old: Option<&Value>, _new: Option<&Value>) -> Vec<&'static str> {
-    vec![WHOLE]
 }

@@ -12,10 +12,11 @@ use serde_json::Value;
 use super::call::Call;
 use super::openapi::Document;
 use super::read::unknown_path;
-use super::{Answer, ApiState, Failure, accept, deletion, discovery, front, openapi, read, write};
+use super::{Answer, ApiState, Failure, accept, acts, deletion, discovery, front, openapi, read, write};
 use crate::status::Status;
 
-const BASE: &str = "/apis/bailiwick.dev/v1alpha1";
+/// Where the resources are.
+pub(super) const BASE: &str = "/apis/bailiwick.dev/v1alpha1";
 
 pub(super) fn router(state: ApiState) -> Router {
     let collection = get(read::list).post(write::create);
@@ -34,6 +35,7 @@ pub(super) fn router(state: ApiState) -> Router {
         )
         .route(&format!("{BASE}/{{resource}}"), collection)
         .route(&format!("{BASE}/{{resource}}/{{name}}"), object)
+        .merge(acts::routes())
         .fallback(|_: Call| async { Failure(unknown_path()) })
         .method_not_allowed_fallback(|_: Call| async { Failure(write::method_not_allowed()) })
         .layer(middleware::from_fn_with_state(state.clone(), front::front))

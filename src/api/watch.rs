@@ -195,8 +195,12 @@ impl Watch {
         Ok(())
     }
 
+    fn rights<'a>(&'a self, view: View<'a>) -> Rights<'a> {
+        Rights { view, caller: &self.call.caller, access: &self.state.0.parts.access }
+    }
+
     fn visible(&self, view: View<'_>) -> Vec<(Arc<str>, Value)> {
-        let rights = Rights { view, caller: &self.call.caller };
+        let rights = self.rights(view);
         let objects = view.names(self.served.kind).into_iter().filter_map(|name| {
             let object = view.object(self.served.kind, &name)?;
             rights.sees(self.served.kind, &object).then_some((name, object))
@@ -253,7 +257,7 @@ impl Watch {
     fn look(&mut self, snapshot: &Arc<Snapshot>) -> Result<(), End> {
         self.check_token(snapshot)?;
         let view = View { snapshot, now: clock::now() };
-        if (Rights { view, caller: &self.call.caller }).sees_all(self.served.kind) {
+        if self.rights(view).sees_all(self.served.kind) {
             // There is nothing more to see. Who saw less before has fewer objects than there are, and is told below
             // once it loses sight again; the events in between are complete only from a new list.
             let complete = view.names(self.served.kind).into_iter().all(|name| {
@@ -300,7 +304,7 @@ impl Watch {
                     let told = |object: &Value| match known {
                         Some(seen) => seen.selected,
                         None => {
-                            let rights = Rights { view, caller: &self.call.caller };
+                            let rights = self.rights(view);
                             past && rights.sees(self.served.kind, object) && self.options.selector.matches(object)
                         }
                     };
@@ -326,7 +330,7 @@ impl Watch {
         }
         let snapshot = self.state.0.parts.index.snapshot();
         let view = View { snapshot: &snapshot, now: clock::now() };
-        !(Rights { view, caller: &self.call.caller }).saw_all_since(self.served.kind, self.last)
+        !self.rights(view).saw_all_since(self.served.kind, self.last)
     }
 
     async fn put(
@@ -337,7 +341,7 @@ impl Watch {
         revision: Revision,
         existed: bool,
     ) -> Result<(), End> {
-        let rights = Rights { view, caller: &self.call.caller };
+        let rights = self.rights(view);
         let Some(object) = object.filter(|object| rights.sees(self.served.kind, object)) else {
             // It changed out of sight: for this caller it is gone.
             return match self.seen.remove(&name) {

@@ -39,14 +39,19 @@ pub(super) async fn create(
     let object = canonical(&call, served, None, input)?;
     let name = assemble::name(&object).to_owned();
     call.describe(|what| what.name.clone_from(&name));
-    let rights = Rights { view: call.view(), caller: &call.caller };
+    let rights = Rights { view: call.view(), caller: &call.caller, access: &state.0.parts.access };
     rights.check_change(served.kind, "create", None, &object)?;
     call.intend(&state).await?;
 
     let _one_writer = state.0.writes.lock().await;
     let snapshot = state.0.parts.index.snapshot();
     let view = View { snapshot: &snapshot, now: call.now };
-    Rights { view, caller: &call.caller }.check_change(served.kind, "create", None, &object)?;
+    Rights { view, caller: &call.caller, access: &state.0.parts.access }.check_change(
+        served.kind,
+        "create",
+        None,
+        &object,
+    )?;
     rules::check(served, None, &object, view)?;
     if view.object(served.kind, &name).is_some() {
         return Err(Status::already_exists(served.plural, &name).into());
@@ -82,7 +87,7 @@ pub(super) async fn replace(
     let dry_run = begin(&call, served, "update", &name)?;
     let accepted = accept::negotiate(&call.headers, call.query.get("includeObject"))?;
     let input = payload.object()?;
-    visible(call.view(), &call, served, &name)?;
+    visible(call.view(), &state, &call, served, &name)?;
     let mut change =
         Change { state: &state, call: &call, served, name: &name, verb: "update", dry_run, intended: false };
     let (object, revision) = match change.store(&|_| Ok(input.clone())).await {
@@ -103,7 +108,7 @@ pub(super) async fn patch(
     let dry_run = begin(&call, served, "patch", &name)?;
     let accepted = accept::negotiate(&call.headers, call.query.get("includeObject"))?;
     let (format, patch) = payload.patch()?;
-    visible(call.view(), &call, served, &name)?;
+    visible(call.view(), &state, &call, served, &name)?;
     let mut change =
         Change { state: &state, call: &call, served, name: &name, verb: "patch", dry_run, intended: false };
     // A patch that names the version it is for is tried once.
@@ -191,7 +196,12 @@ impl Change<'_> {
             let (entry, old) = current(state, served, name).await?;
             let shown = call.view().stored(served.kind, old.clone(), entry.revision);
             let new = canonical(call, served, Some(&old), edit(&shown)?)?;
-            Rights { view: call.view(), caller: &call.caller }.check_change(served.kind, verb, Some(&old), &new)?;
+            Rights { view: call.view(), caller: &call.caller, access: &state.0.parts.access }.check_change(
+                served.kind,
+                verb,
+                Some(&old),
+                &new,
+            )?;
             call.intend(state).await?;
             self.intended = true;
         }
@@ -202,7 +212,12 @@ impl Change<'_> {
         let input = edit(&view.stored(served.kind, old.clone(), entry.revision))?;
         assemble::check_preconditions(served, &input, &old, entry.revision)?;
         let new = canonical(call, served, Some(&old), input)?;
-        Rights { view, caller: &call.caller }.check_change(served.kind, verb, Some(&old), &new)?;
+        Rights { view, caller: &call.caller, access: &state.0.parts.access }.check_change(
+            served.kind,
+            verb,
+            Some(&old),
+            &new,
+        )?;
         if old["metadata"]["deletionTimestamp"].is_string() && new != old {
             return Err(conflict(served, name, "it is being deleted").into());
         }
@@ -219,6 +234,7 @@ impl Change<'_> {
         match state.0.parts.store.update(key, entry.revision, Bytes::from(new.to_string())).await {
             Ok(revision) => {
                 applied(state, revision).await?;
+                rules::after_update(state, served.kind, &old, &new).await?;
                 Ok((new, revision))
             }
             Err(StoreError::Conflict { .. }) => Err(ChangeError::Raced(modified(served, name))),
@@ -232,8 +248,12 @@ pub(super) async fn current(state: &ApiState, served: &Served, name: &str) -> Re
     let entry = state.0.parts.store.get(&Key::new(served.kind, name)).await;
     let entry = entry.map_err(|e| store_status(served, name, e))?;
     let entry = entry.ok_or_else(|| Status::not_found(served.plural, name))?;
-    let value =
-        serde_json::from_slice(&entry.value).map_err(|_| Status::internal("the stored object cannot be read"))?;
+    let unreadable = |why: String| {
+        tracing::error!(key = %entry.key, why, "a stored object cannot be read");
+        Status::internal("the stored object cannot be read")
+    };
+    let value: Value = serde_json::from_slice(&entry.value).map_err(|e| unreadable(e.to_string()))?;
+    let value = rules::whole(served.kind, &value).map_err(unreadable)?;
     Ok((entry, value))
 }
 

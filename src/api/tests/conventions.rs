@@ -143,24 +143,28 @@ async fn documents_have_entity_tags() {
 async fn every_request_leaves_its_records() {
     let server = Server::start().await;
     let root = server.client("root").await;
-    server.records.all.lock().clear();
+    let before = server.records().await.len();
     root.post("users", &object("User", "jane", json!({}))).await.ok();
     root.get("users/jane").await.ok();
     root.get("users/gone").await.refused(404);
     server.anonymous().get("users").await.refused(401);
-    let records = server.records.all.lock().clone();
-    let stages: Vec<Stage> = records.iter().map(|(stage, _)| *stage).collect();
+    let records = server.records().await.split_off(before);
+    let stages: Vec<Stage> = records.iter().map(|record| record.stage).collect();
     assert_eq!(stages, [Stage::Intent, Stage::Outcome, Stage::Read, Stage::Refused, Stage::Refused]);
-    let (_, intent) = &records[0];
+    let intent = &records[0].what;
     assert_eq!((intent.user.as_str(), intent.verb.as_str(), intent.name.as_str()), ("root", "create", "jane"));
-    assert_eq!(records[1].1.status, Some(201));
-    assert_eq!(records[3].1.status, Some(404));
+    assert_eq!(records[0].id, records[1].id);
+    assert_eq!(records[1].what.status, Some(201));
+    assert_eq!(records[3].what.status, Some(404));
 
     // Nothing changes while the intent cannot be written.
-    server.records.broken.store(true, std::sync::atomic::Ordering::SeqCst);
+    server.audit.close();
     root.post("users", &object("User", "joe", json!({}))).await.refused(503);
     root.merge("users/jane", &json!({"spec": {"displayName": "J"}})).await.refused(503);
     root.delete("users/jane").await.refused(503);
+    root.act("users/jane/suspend", json!({"reason": "x"})).await.refused(503);
     root.get("users/joe").await.refused(404);
-    assert!(root.get("users/jane").await.ok()["spec"].get("displayName").is_none());
+    let jane = root.get("users/jane").await.ok();
+    assert!(jane["spec"].get("displayName").is_none());
+    assert_eq!(jane["status"]["state"], "Active");
 }

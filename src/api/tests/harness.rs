@@ -1,6 +1,7 @@
 //! A server without sockets, and clients of it.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::Body;
@@ -9,46 +10,36 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tower::ServiceExt as _;
 
-use crate::api::{ApiParts, ApiState, AuditSink, router};
-use crate::audit::{Stage, Surface, What};
+use crate::access::Access;
+use crate::api::{ApiParts, ApiState, ClusterActs, ClusterCheck, PublicEndpoint, router};
+use crate::audit::{self, Audit, AuditSettings, Filter, Record};
+use crate::identity::accounts::{AccountPolicy, Accounts};
+use crate::identity::last_used::LastUsed;
 use crate::index::Index;
 use crate::records::TokenRecord;
 use crate::resources::token::{Audience, Scopes};
 use crate::store::sealed::{Binding, Sealer};
 use crate::store::sqlite::{SqliteSettings, SqliteStore};
 use crate::store::{Key, Kind, Store};
+use crate::tenancy::Tenancy;
 
 pub(super) const BASE: &str = "/apis/bailiwick.dev/v1alpha1";
 
-/// Keeps audit records in memory.
-#[derive(Default)]
-pub(super) struct Records {
-    pub(super) all: Mutex<Vec<(Stage, What)>>,
-    pub(super) broken: std::sync::atomic::AtomicBool,
-    ids: std::sync::atomic::AtomicU64,
-}
+/// Tabulating takes longer than most tests.
+static ACCESS: LazyLock<Arc<Access>> = LazyLock::new(|| Arc::new(Access::load().unwrap()));
+
+/// Clusters that answer as they are told.
+struct Checked;
 
 #[async_trait::async_trait]
-impl AuditSink for Records {
-    async fn intent(&self, _: &str, _: Surface, what: &What) -> Result<(), String> {
-        if self.broken.load(std::sync::atomic::Ordering::SeqCst) {
-            return Err("full".to_owned());
-        }
-        self.all.lock().push((Stage::Intent, what.clone()));
-        Ok(())
-    }
-
-    fn note(&self, _: &str, stage: Stage, _: Surface, what: What) {
-        self.all.lock().push((stage, what));
-    }
-
-    fn request_id(&self) -> String {
-        self.ids.fetch_add(1, std::sync::atomic::Ordering::SeqCst).to_string()
+impl ClusterActs for Checked {
+    async fn check(&self, cluster: &str) -> Vec<ClusterCheck> {
+        let ok = cluster != "broken";
+        vec![ClusterCheck { name: "reachable".to_owned(), ok, message: "1.36.3".to_owned() }]
     }
 }
 
@@ -58,8 +49,11 @@ pub(super) struct Server {
     pub(super) store: Arc<dyn Store>,
     pub(super) index: Arc<Index>,
     pub(super) sealer: Arc<Sealer>,
-    pub(super) records: Arc<Records>,
-    _directory: tempfile::TempDir,
+    pub(super) accounts: Accounts,
+    pub(super) tenancy: Arc<Tenancy>,
+    pub(super) audit: Arc<Audit>,
+    tokens: AtomicUsize,
+    directory: tempfile::TempDir,
 }
 
 /// Somebody with a token.
@@ -104,26 +98,44 @@ impl Server {
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path(), SqliteSettings::default()).unwrap());
         let sealer = Arc::new(Sealer::new("k1", &[7; 32]));
         let (index, _writer) = Index::start(store.clone(), sealer.clone()).await.unwrap();
-        let records = Arc::new(Records::default());
+        let audit_directory = directory.path().join("audit");
+        let audit = Audit::open(&audit_directory, AuditSettings::default()).unwrap();
+        let accounts = Accounts::new(store.clone(), sealer.clone(), index.clone(), AccountPolicy::default());
+        let tenancy = Arc::new(Tenancy::new(store.clone(), index.clone()));
         let parts = ApiParts {
             store: store.clone(),
             sealer: sealer.clone(),
             index: index.clone(),
-            audit: records.clone(),
+            accounts: accounts.clone(),
+            last_used: Arc::new(LastUsed::new(store.clone(), index.clone())),
+            access: ACCESS.clone(),
+            tenancy: tenancy.clone(),
+            clusters: Arc::new(Checked),
+            audit: audit.clone(),
+            audit_directory,
+            public: PublicEndpoint { url: "https://bailiwick.example.com".to_owned(), certificate_authority: None },
             shutdown: tokio_util::sync::CancellationToken::new(),
         };
         let router = router(ApiState::new(parts).unwrap());
-        let server = Self { router, store, index, sealer, records, _directory: directory };
+        let server =
+            Self { router, store, index, sealer, accounts, tenancy, audit, tokens: AtomicUsize::new(0), directory };
         server.user("root").await;
         server.grant("root", "User", "root", "admin", "Platform", "").await;
         server
+    }
+
+    /// All audit records so far.
+    pub(super) async fn records(&self) -> Vec<Record> {
+        self.audit.flush().await.unwrap();
+        audit::read(&self.directory.path().join("audit"), &Filter { limit: 1000, ..Filter::default() }).unwrap()
     }
 
     pub(super) fn uid(name: &str) -> String {
         format!("{name}-0000-uid")
     }
 
-    async fn put(&self, kind: Kind, name: &str, value: Value) {
+    /// Puts a record into the store past the API.
+    pub(super) async fn put(&self, kind: Kind, name: &str, value: Value) {
         let revision = self.store.create(Key::new(kind, name), Bytes::from(value.to_string())).await.unwrap();
         self.index.applied(revision).await.unwrap();
     }
@@ -142,6 +154,13 @@ impl Server {
 
     pub(super) async fn user(&self, name: &str) {
         self.seed(Kind::User, name, json!({}), json!({})).await;
+    }
+
+    /// A cluster that nothing listens at.
+    pub(super) async fn cluster(&self, name: &str) {
+        let ca = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+        let direct = json!({"server": "https://east.example.com:6443", "certificateAuthority": ca});
+        self.seed(Kind::Cluster, name, json!({"connection": {"direct": direct}}), Value::Null).await;
     }
 
     /// A grant that is in force.
@@ -169,7 +188,16 @@ impl Server {
     }
 
     pub(super) async fn client_with(&self, user: &str, audience: Audience, scopes: Scopes) -> Client {
-        let count = self.index.snapshot().tokens.len();
+        self.issue(user, audience, scopes, 0).await
+    }
+
+    /// A client whose token is of a later epoch of the account.
+    pub(super) async fn client_with_epoch(&self, user: &str, epoch: u64) -> Client {
+        self.issue(user, Audience::Api, Scopes::default(), epoch).await
+    }
+
+    async fn issue(&self, user: &str, audience: Audience, scopes: Scopes, epoch: u64) -> Client {
+        let count = self.tokens.fetch_add(1, Ordering::SeqCst);
         let letter = |n: usize| char::from(b'a' + u8::try_from(n % 26).unwrap());
         let id: String = [letter(count / 26), letter(count)].into_iter().cycle().take(16).collect();
         let secret = "s".repeat(52);
@@ -179,7 +207,7 @@ impl Server {
             hash: STANDARD.encode(Sha256::digest(secret.as_bytes())),
             user: user.to_owned(),
             user_uid: uid.clone(),
-            epoch: 0,
+            epoch,
             global_epoch: 0,
             audience,
             scopes,
@@ -247,6 +275,15 @@ impl Client {
         self.with_body(Method::PATCH, path, "application/merge-patch+json", &patch.to_string()).await
     }
 
+    /// An act.
+    pub(super) async fn act(&self, path: &str, request: Value) -> Answer {
+        self.post(path, &request).await
+    }
+
+    pub(super) fn with_token(&self, token: &str) -> Self {
+        Self { router: self.router.clone(), token: token.to_owned() }
+    }
+
     pub(super) async fn delete(&self, path: &str) -> Answer {
         self.send(self.request(Method::DELETE, path).body(Body::empty()).unwrap()).await
     }
@@ -255,4 +292,10 @@ impl Client {
 /// An object as a client sends it.
 pub(super) fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "bailiwick.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+/// Spec of a grant of `member` on a project.
+pub(super) fn grant(user: &str, project: &str) -> Value {
+    let target = json!({"kind": "Project", "name": project});
+    json!({"subject": {"kind": "User", "name": user}, "role": "member", "target": target})
 }

@@ -5,7 +5,7 @@ use futures::StreamExt as _;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::harness::{Client, Server, object};
+use super::harness::{Client, Server, grant, object};
 use crate::store::{Key, Kind};
 
 /// Reads events line by line.
@@ -131,8 +131,7 @@ async fn a_watch_ends_when_its_caller_sees_less_or_more() {
     for name in ["shop", "other"] {
         root.post("projects", &object("Project", name, json!({"clusters": []}))).await.ok();
     }
-    let grant = |project: &str| json!({"subject": {"kind": "User", "name": "jane"}, "role": "member", "target": {"kind": "Project", "name": project}});
-    root.post("grants", &object("Grant", "first", grant("shop"))).await.ok();
+    root.post("grants", &object("Grant", "first", grant("jane", "shop"))).await.ok();
     let jane = server.client("jane").await;
     let mut stream = Stream::open(&jane, "projects?watch=true").await;
     assert_eq!(stream.brief().await.as_deref(), Some("ADDED shop"));
@@ -140,7 +139,7 @@ async fn a_watch_ends_when_its_caller_sees_less_or_more() {
     root.merge("projects/other", &json!({"spec": {"displayName": "x"}})).await.ok();
     root.merge("projects/shop", &json!({"spec": {"displayName": "x"}})).await.ok();
     assert_eq!(stream.brief().await.as_deref(), Some("MODIFIED shop"));
-    root.post("grants", &object("Grant", "second", grant("other"))).await.ok();
+    root.post("grants", &object("Grant", "second", grant("jane", "other"))).await.ok();
     let end = stream.next().await.unwrap();
     assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert_eq!(stream.next().await, None);

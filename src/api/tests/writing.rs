@@ -1,7 +1,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::harness::{Server, object};
+use super::harness::{Server, grant, object};
 use crate::store::Kind;
 
 #[tokio::test]
@@ -103,6 +103,10 @@ async fn what_cannot_change_does_not() {
         root.merge("users/jane", &patch).await.refused(422);
     }
     root.merge("users/jane", &json!({"metadata": {"uid": "other"}})).await.refused(409);
+    root.post("projects", &object("Project", "shop", json!({"clusters": []}))).await.ok();
+    root.post("grants", &object("Grant", "g", grant("jane", "shop"))).await.ok();
+    root.merge("grants/g", &json!({"spec": {"role": "owner"}})).await.refused(422);
+    root.merge("grants/g", &json!({"spec": {"reason": "vacation"}})).await.ok();
     // What a client says of the status is put aside.
     let shown = root.merge("users/jane", &json!({"status": {"state": "King"}})).await.ok();
     assert_eq!(shown["status"]["state"], "Active");
@@ -147,7 +151,7 @@ async fn what_is_referred_to_stays() {
     root.post("users", &object("User", "jane", json!({}))).await.ok();
     root.post("teams", &object("Team", "web", json!({"users": ["jane"]}))).await.ok();
     let refused = root.delete("users/jane").await.refused(409);
-    assert!(refused.contains("teams \"web\""), "{refused}");
+    assert!(refused.contains("team \"web\""), "{refused}");
     assert!(root.get("users/jane").await.ok()["metadata"].get("deletionTimestamp").is_none());
     root.merge("teams/web", &json!({"spec": {"users": []}})).await.ok();
     root.delete("users/jane").await.ok();
@@ -173,19 +177,44 @@ async fn deletions_ask_for_exactly_one_object() {
 }
 
 #[tokio::test]
-async fn a_project_stays_until_it_is_cleaned_up_and_nothing_new_may_name_it() {
+async fn nothing_new_may_name_what_is_being_deleted() {
     let server = Server::start().await;
     let root = server.client("root").await;
-    root.post("users", &object("User", "jane", json!({}))).await.ok();
-    root.post("projects", &object("Project", "shop", json!({"clusters": []}))).await.ok();
-    let pending = root.delete("projects/shop").await.ok();
-    assert!(pending["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(pending["metadata"]["finalizers"], json!(["bailiwick.dev/namespaces"]));
-    root.merge("projects/shop", &json!({"metadata": {"finalizers": []}})).await.refused(422);
+    server.user("jane").await;
+    let dying = json!({
+        "apiVersion": "bailiwick.dev/v1alpha1",
+        "kind": "Project",
+        "metadata": {"name": "shop", "uid": "shop-0000-uid", "creationTimestamp": "2030-01-01T00:00:00Z",
+            "deletionTimestamp": "2030-01-02T00:00:00Z"},
+        "spec": {"clusters": []},
+    });
+    server.put(Kind::Project, "shop", dying).await;
     root.merge("projects/shop", &json!({"spec": {"displayName": "x"}})).await.refused(409);
-    let grant = json!({"subject": {"kind": "User", "name": "jane"}, "role": "member", "target": {"kind": "Project", "name": "shop"}});
-    let refused = root.post("grants", &object("Grant", "g", grant)).await.refused(409);
+    let refused = root.post("grants", &object("Grant", "g", grant("jane", "shop"))).await.refused(409);
     assert!(refused.contains("being deleted"), "{refused}");
+    // A deletion that was interrupted is finished by the next one.
+    root.delete("projects/shop").await.ok();
+    root.get("projects/shop").await.refused(404);
+    root.post("grants", &object("Grant", "g", grant("jane", "shop"))).await.ok();
+}
+
+#[tokio::test]
+async fn a_deleted_project_keeps_its_name_until_its_clusters_are_clean() {
+    let server = Server::start().await;
+    let root = server.client("root").await;
+    server.cluster("east").await;
+    let place = json!({"clusters": [{"cluster": "east", "namespaces": ["shop-web"]}]});
+    root.post("projects", &object("Project", "shop", place)).await.ok();
+    server.tenancy.create_namespace("shop", "east", "shop-web", "root", crate::clock::now()).await.unwrap();
+    root.delete("projects/shop").await.ok();
+    root.get("projects/shop").await.refused(404);
+    let refused = root.post("projects", &object("Project", "shop", json!({"clusters": []}))).await.refused(422);
+    assert!(refused.contains("metadata.name"), "{refused}");
+    assert!(root.delete("clusters/east").await.refused(409).contains("shop"));
+    let forgotten = root.act("clusters/east/forget", json!({"project": "shop"})).await.ok();
+    assert_eq!(forgotten["namespaces"], json!(["shop-web"]));
+    root.post("projects", &object("Project", "shop", json!({"clusters": []}))).await.ok();
+    root.delete("clusters/east").await.ok();
 }
 
 #[tokio::test]
@@ -196,8 +225,7 @@ async fn grants_and_deletions_at_the_same_time_never_leave_a_grant_on_nothing() 
         let (project, user) = (format!("p{round}"), format!("u{round}"));
         root.post("projects", &object("Project", &project, json!({"clusters": []}))).await.ok();
         root.post("users", &object("User", &user, json!({}))).await.ok();
-        let grant = json!({"subject": {"kind": "User", "name": user}, "role": "member", "target": {"kind": "Project", "name": project}});
-        let grant = object("Grant", &format!("g{round}"), grant);
+        let grant = object("Grant", &format!("g{round}"), grant(&user, &project));
         let (path, project_path) = (format!("users/{user}"), format!("projects/{project}"));
         let (created, deleted, marked) =
             tokio::join!(root.post("grants", &grant), root.delete(&path), root.delete(&project_path));
@@ -220,8 +248,7 @@ async fn names_become_uids_once() {
     let server = Server::start().await;
     let root = server.client("root").await;
     root.post("projects", &object("Project", "shop", json!({"clusters": []}))).await.ok();
-    let spec = json!({"subject": {"kind": "User", "name": "jane"}, "role": "member", "target": {"kind": "Project", "name": "shop"}});
-    let mut body = object("Grant", "", spec);
+    let mut body = object("Grant", "", grant("jane", "shop"));
     body["metadata"] = json!({"generateName": "jane-shop-"});
     let waiting = root.post("grants", &body).await.ok();
     let name = waiting["metadata"]["name"].as_str().unwrap().to_owned();
