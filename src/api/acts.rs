@@ -98,6 +98,7 @@ pub(super) fn account_status(user: &str, why: AccountError) -> Status {
         AccountError::Weak(_) => unprocessable(user, "password", &why.to_string()),
         AccountError::Busy | AccountError::Contended => Status::too_many_requests(why.to_string(), 2),
         AccountError::Store(_)
+        | AccountError::Stale
         | AccountError::Seal(_)
         | AccountError::NotInForce
         | AccountError::Index(_)
