@@ -6,6 +6,7 @@ mod cluster {
     mod harness;
 
     mod ask;
+    mod controllers;
     mod forwarding;
     mod housekeeping;
     mod housekeeping_rbac;
