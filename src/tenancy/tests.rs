@@ -115,11 +115,26 @@ async fn check_settled(store: &dyn Store) {
     }
 }
 
+/// Behind an acknowledged creation stands a share, as long as nobody changed the claim since.
+async fn check_share(tenancy: &Tenancy, store: &dyn Store, project: &str, namespace: &str) {
+    let before = tenancy.claim("demo", namespace).await.unwrap();
+    let ledger = ledger(store, project).await.unwrap_or_default();
+    let after = tenancy.claim("demo", namespace).await.unwrap();
+    if let (Some(before), Some(after)) = (before, after)
+        && before.revision == after.revision
+        && before.object.project == project
+        && !before.object.releasing
+    {
+        assert!(ledger.shares.contains_key(namespace), "{namespace} of {project} has no share");
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Create(&'static str, u8),
     Release(&'static str, u8),
     Move(&'static str, &'static str, u8),
+    GiveBack(&'static str, u8),
     CleanUp,
     Pass,
 }
@@ -132,7 +147,13 @@ fn namespace(of: u8) -> String {
 async fn perform(tenancy: &Tenancy, store: Arc<dyn Store>, step: Step) {
     match step {
         Step::Create(project, of) => {
-            let _ = tenancy.create_namespace(project, "demo", &namespace(of), "alice", now()).await;
+            if tenancy.create_namespace(project, "demo", &namespace(of), "alice", now()).await.is_ok() {
+                check_share(tenancy, &*store, project, &namespace(of)).await;
+            }
+        }
+        // What repair does, at the worst of times.
+        Step::GiveBack(project, of) => {
+            tenancy.give_back(project, &uid(project), "demo", &namespace(of)).await.unwrap();
         }
         Step::Release(project, of) => {
             let _ = tenancy.release_namespace(project, "demo", &namespace(of), "alice").await;
@@ -171,6 +192,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (project, 0..6u8).prop_map(|(from, of)| {
             Step::Move(from, if from == "shop" { "web" } else { "shop" }, of)
         }),
+        3 => (prop_oneof![Just("shop"), Just("web")], 0..6u8).prop_map(|(of, at)| Step::GiveBack(of, at)),
         2 => Just(Step::CleanUp),
         1 => Just(Step::Pass),
     ]
@@ -207,6 +229,21 @@ proptest! {
                 assert!(claimed > MAX, "{problems:?} with only {claimed} claims");
             }
         });
+    }
+}
+
+#[tokio::test]
+async fn repair_at_the_worst_of_times_takes_no_share_from_a_creation() {
+    for seed in 0..500 {
+        let (store, tenancy) = stage(seed * 7919 + 1).await;
+        let repair = async {
+            for _ in 0..6 {
+                tenancy.give_back("shop", &uid("shop"), "demo", "shop-0").await.unwrap();
+            }
+        };
+        let (created, ()) = tokio::join!(tenancy.create_namespace("shop", "demo", "shop-0", "alice", now()), repair);
+        created.unwrap();
+        check_share(&tenancy, &*store, "shop", "shop-0").await;
     }
 }
 
