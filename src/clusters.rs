@@ -2,9 +2,16 @@
 
 mod client;
 pub mod endpoint;
+mod health;
+pub mod import;
+mod manager;
 pub mod manifest;
 pub mod names;
 pub mod outgoing;
 pub mod probe;
 pub mod upstream;
 pub mod version;
+mod write_status;
+
+pub use client::{Deadlines, client};
+pub use manager::{Clusters, Timing};

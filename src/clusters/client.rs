@@ -17,44 +17,55 @@ use tower::{BoxError, Service};
 
 use super::endpoint::Endpoint;
 
-/// Time for a connection to stand, TLS included.
-const CONNECT: Duration = Duration::from_secs(5);
-/// Time for a response to begin. A list of 10,000 namespaces takes the API server about a second.
-const RESPONSE: Duration = Duration::from_secs(20);
+/// Deadlines of a client.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// For a connection to stand, TLS included.
+    pub connect: Duration,
+    /// For a response to begin. A list of 10,000 namespaces takes the API server about a second.
+    pub response: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(5), response: Duration::from_secs(20) }
+    }
+}
+
 /// Time for a small answer to be there as a whole.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Longest answer read by [`ask`]; the longest expected are the policies, some 40 kB.
 const MAX_ANSWER: usize = 4 << 20;
 
 /// A client that speaks as one of the accounts.
-pub fn client(endpoint: &Endpoint, token: &str) -> Result<kube::Client, kube::Error> {
+pub fn client(endpoint: &Endpoint, token: &str, deadlines: Deadlines) -> Result<kube::Client, kube::Error> {
     let url = format!("https://{}", endpoint.authority);
     let mut config = kube::Config::new(url.parse().map_err(|why| kube::Error::Service(Box::new(why)))?);
     config.root_cert = Some(endpoint.roots.iter().map(|root| root.to_vec()).collect());
     config.tls_server_name = Some(endpoint.server_name.to_str().into_owned());
-    config.connect_timeout = Some(CONNECT);
-    config.write_timeout = Some(RESPONSE);
+    config.connect_timeout = Some(deadlines.connect);
+    config.write_timeout = Some(deadlines.response);
     config.auth_info.token = Some(token.to_owned().into());
     config.proxy_url = None;
     // Waiting is the caller's decision; a retry inside would hide a failing cluster behind a slow one.
     config.default_retry = false;
-    let service = DeadlineLayer;
-    Ok(ClientBuilder::try_from(config)?.with_layer(&service).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&DeadlineLayer(deadlines.response)).build())
 }
 
 /// Puts a deadline on the beginning of each response. A watch may stay silent for longer once it has begun.
-struct DeadlineLayer;
+struct DeadlineLayer(Duration);
 
 impl<S> tower::Layer<S> for DeadlineLayer {
     type Service = Deadline<S>;
 
     fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline { inner }
+        Deadline { inner, response: self.0 }
     }
 }
 
 struct Deadline<S> {
     inner: S,
+    response: Duration,
 }
 
 impl<S, B> Service<Request<Body>> for Deadline<S>
@@ -73,11 +84,11 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let response = self.inner.call(request);
+        let (response, deadline) = (self.inner.call(request), self.response);
         Box::pin(async move {
-            match tokio::time::timeout(RESPONSE, response).await {
+            match tokio::time::timeout(deadline, response).await {
                 Ok(response) => response.map_err(Into::into),
-                Err(_) => Err(format!("no response within {} s", RESPONSE.as_secs()).into()),
+                Err(_) => Err(format!("no response within {} s", deadline.as_secs_f32()).into()),
             }
         })
     }
@@ -185,7 +196,7 @@ pub(super) fn explain(error: &dyn std::error::Error) -> String {
         texts.push(text);
         next = error.source();
     }
-    texts.retain(|text| !text.is_empty());
+    texts.retain(|text| !text.is_empty() && text != "ServiceError");
     shorten(&texts.join(": "), 400)
 }
 

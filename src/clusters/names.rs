@@ -67,7 +67,8 @@ pub const HOUSEKEEPING_ROLE: &str = "bailiwick-housekeeping";
 /// ClusterRole of the import manifest, limited form only: the users and groups of projects that forwarding may act for.
 /// Housekeeping keeps its rules (update and patch, never create, bind or delete): verb `impersonate` only, rules
 /// `{apiGroups: [""], resources: [users] or [groups], resourceNames: […]}` with users
-/// `bailiwick:project:<name>:<uid8>` and groups of projects and of this cluster.
+/// `bailiwick:project:<name>:<uid8>` and `bailiwick:cluster:<name>:<uid8>` (a group's name without its role), and the
+/// groups of projects and of this cluster with their roles.
 pub const LEGACY_IMPERSONATE: &str = "bailiwick:legacy-impersonate";
 /// ClusterRole of the import manifest, limited form only: the user and group `bailiwick:tenant`, and the extras.
 pub const LEGACY_TENANT: &str = "bailiwick-legacy-tenant";
@@ -96,6 +97,11 @@ pub fn role_name(role: &str) -> String {
 /// User that forwarding acts as on behalf of a project in the limited form, `bailiwick:project:<name>:<uid8>`.
 pub fn legacy_user(project: &str, uid: &str) -> String {
     format!("{}{project}:{}", crate::domain::names::PROJECT_GROUP_PREFIX, crate::domain::names::uid8(uid))
+}
+
+/// User that forwarding acts as on behalf of those who hold a grant on the whole cluster, in the limited form.
+pub fn legacy_cluster_user(cluster: &str, uid: &str) -> String {
+    format!("{}{cluster}:{}", crate::domain::names::CLUSTER_GROUP_PREFIX, crate::domain::names::uid8(uid))
 }
 
 /// Whether the guards let housekeeping touch a namespace of this name at all.

@@ -115,26 +115,30 @@ pub(super) async fn forms(accounts: &Accounts, checks: &mut Vec<Check>) -> Resul
 
 /// Every right that housekeeping needs.
 pub(super) async fn rights(accounts: &Accounts, checks: &mut Vec<Check>) -> Result<(), NoAnswer> {
-    let questions =
-        NEEDED.iter().flat_map(|(group, resource, verbs)| verbs.iter().map(move |v| (*group, *resource, *v)));
-    let asked = stream::iter(questions).map(|(group, resource, verb)| async move {
-        let spec = json!({"resourceAttributes": {"group": group, "resource": resource, "verb": verb}});
-        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec});
-        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let answer = ask(&accounts.housekeeping, &[], &Ask::create(path, review)).await;
-        let answer = answer.map_err(no_answer("an access review"))?;
-        let allowed = answer.ok() && answer.body["status"]["allowed"] == json!(true);
-        let name = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
-        let message = if allowed { "allowed" } else { "missing; apply the manifest for this version" };
-        Ok::<_, NoAnswer>(right(format!("housekeeping can {verb} {name}"), allowed, message))
-    });
-    checks.extend(asked.buffered(PARALLEL).try_collect::<Vec<_>>().await?);
+    let mut questions: Vec<(&'static str, &'static str, &'static str)> = vec![];
+    for (group, resource, verbs) in NEEDED {
+        questions.extend(verbs.iter().map(|verb| (group, resource, *verb)));
+    }
+    let reviews: Vec<_> = questions.into_iter().map(|question| review(&accounts.housekeeping, question)).collect();
+    checks.extend(stream::iter(reviews).buffered(PARALLEL).try_collect::<Vec<_>>().await?);
     let path = format!("/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{TENANT_GROUPS}");
     let answer =
         ask(&accounts.housekeeping, &[], &Ask::get(path)).await.map_err(no_answer("reading the API groups"))?;
     let message = if answer.ok() { "allowed".to_owned() } else { answer.message() };
     checks.push(right(format!("housekeeping can read the ConfigMap {TENANT_GROUPS}"), answer.ok(), message));
     Ok(())
+}
+
+async fn review(client: &kube::Client, question: (&str, &str, &str)) -> Result<Check, NoAnswer> {
+    let (group, resource, verb) = question;
+    let spec = json!({"resourceAttributes": {"group": group, "resource": resource, "verb": verb}});
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let answer = ask(client, &[], &Ask::create(path, review)).await.map_err(no_answer("an access review"))?;
+    let allowed = answer.ok() && answer.body["status"]["allowed"] == json!(true);
+    let name = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+    let message = if allowed { "allowed" } else { "missing; apply the manifest for this version" };
+    Ok(right(format!("housekeeping can {verb} {name}"), allowed, message))
 }
 
 /// Rights beyond the manifest: somebody bound the accounts to more.
