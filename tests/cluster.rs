@@ -11,6 +11,8 @@ mod cluster {
     mod housekeeping;
     mod housekeeping_rbac;
     mod limited;
+    mod manager;
     mod members;
     mod namespaces;
+    mod probes;
 }

@@ -3,10 +3,12 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bailiwick::clusters::manifest::{Impersonation, Manifest, ManifestOptions};
 use bailiwick::clusters::names::*;
+use bailiwick::clusters::probe::Accounts;
 use bailiwick::clusters::version::Version;
 use bailiwick::domain::names::{TENANT_GROUP, kubernetes_user, project_group};
 use bailiwick::domain::roles::{BUILT_IN, base_rules, built_in};
@@ -56,6 +58,7 @@ pub struct Site {
 
 static CONSTRAINED: OnceCell<Site> = OnceCell::const_new();
 static LIMITED: OnceCell<Site> = OnceCell::const_new();
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// The projects of the tests; known beforehand, because the limited form lists them by name.
 pub const PROJECTS: [&str; 8] = ["shop", "bank", "games", "maps", "mail", "news", "music", "gone"];
@@ -75,6 +78,11 @@ impl Site {
     /// The gate off: the limited legacy form.
     pub async fn limited() -> &'static Self {
         LIMITED.get_or_init(|| Self::start(Impersonation::Limited)).await
+    }
+
+    /// A cluster of a test's own, for what would disturb others.
+    pub async fn alone(form: Impersonation) -> Self {
+        Self::start(form).await
     }
 
     async fn start(form: Impersonation) -> Self {
@@ -220,6 +228,16 @@ impl Site {
         self.by_token("housekeeping", &self.housekeeping).await
     }
 
+    /// Both accounts, as the service has them.
+    pub fn accounts(&self) -> Accounts {
+        Accounts { housekeeping: self.client(&self.housekeeping), forwarding: self.client(&self.forwarding) }
+    }
+
+    /// The tokens of forwarding and housekeeping.
+    pub fn tokens(&self) -> (&str, &str) {
+        (&self.forwarding, &self.housekeeping)
+    }
+
     /// The forwarding account as itself.
     pub async fn forwarding(&self) -> Actor {
         self.by_token("forwarding", &self.forwarding).await
@@ -312,7 +330,8 @@ fn launch(form: Impersonation) -> (Child, PathBuf) {
     let binary = String::from_utf8(built.stdout).unwrap();
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clusters");
     remove_left_behind(&parent);
-    let folder = parent.join(format!("{}-{}", form.as_str(), std::process::id()));
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    let folder = parent.join(format!("{}-{number}-{}", form.as_str(), std::process::id()));
     let mut command = Command::new(binary.trim());
     command.args(["cluster", "--name", form.as_str(), "--control-plane-only", "--exit-with-stdin", "--outlive-parent"]);
     command.arg("--dir").arg(&folder);

@@ -1,0 +1,182 @@
+//! The manager on real clusters, and the import.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bailiwick::clusters::endpoint::digest;
+use bailiwick::clusters::{Clusters, Deadlines, Timing, import};
+use bailiwick::index::{Index, ObservedCluster};
+use bailiwick::records::ClusterCredential;
+use bailiwick::resources::cluster::{Connection, DirectConnection, VersionRange};
+use bailiwick::resources::{Cluster, ClusterSpec, ClusterStatus};
+use bailiwick::store::sealed::{Binding, Sealer};
+use bailiwick::store::sqlite::{SqliteSettings, SqliteStore};
+use bailiwick::store::{Key, Kind, Store};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::ask::*;
+use super::harness::*;
+
+struct World {
+    store: Arc<dyn Store>,
+    index: Arc<Index>,
+    sealer: Arc<Sealer>,
+    clusters: Arc<Clusters>,
+    shutdown: CancellationToken,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.path(), SqliteSettings::default()).unwrap());
+        let sealer = Arc::new(Sealer::new("k1", &[7; 32]));
+        let (index, _writer) = Index::start(store.clone(), sealer.clone()).await.unwrap();
+        let timing = Timing {
+            health: Duration::from_millis(200),
+            probe: Duration::from_secs(300),
+            grace: Duration::from_secs(2),
+            backoff: (Duration::from_millis(100), Duration::from_millis(500)),
+            probe_deadline: Duration::from_secs(60),
+            calls: Deadlines { connect: Duration::from_secs(2), response: Duration::from_secs(10) },
+        };
+        let shutdown = CancellationToken::new();
+        let clusters = Clusters::start_with(index.clone(), store.clone(), timing, shutdown.clone());
+        Self { store, index, sealer, clusters, shutdown, _folder: folder }
+    }
+
+    async fn add(&self, name: &str, direct: &DirectConnection, kube_system_uid: &str, tokens: (&str, &str)) {
+        let uid = format!("uid-{name}");
+        let mut cluster = Cluster::new(
+            name,
+            ClusterSpec {
+                display_name: None,
+                connection: Connection { direct: Some(direct.clone()) },
+                accepted_versions: None,
+                tenant_api_groups: vec![],
+            },
+        );
+        cluster.metadata.uid = Some(uid.clone());
+        let value = serde_json::to_vec(&cluster).unwrap().into();
+        self.store.create(Key::new(Kind::Cluster, name), value).await.unwrap();
+        let credential = ClusterCredential {
+            cluster_uid: uid.clone(),
+            endpoint_digest: digest(direct),
+            kube_system_uid: kube_system_uid.into(),
+            forwarding: tokens.0.into(),
+            housekeeping: tokens.1.into(),
+        };
+        let key = Key::new(Kind::ClusterCredential, name);
+        let sealed = self.sealer.seal(&key, Binding { uid: &uid, version: 1 }, &credential).unwrap();
+        self.store.create(key, sealed).await.unwrap();
+    }
+
+    async fn observed(&self, what: &str, name: &str, is: impl Fn(&ObservedCluster) -> bool) -> Arc<ObservedCluster> {
+        until(&format!("{name}: {what}"), || async {
+            self.index.snapshot().observed.get(name).cloned().filter(|seen| is(seen))
+        })
+        .await
+    }
+
+    async fn status(&self, name: &str) -> ClusterStatus {
+        let entry = self.store.get(&Key::new(Kind::Cluster, name)).await.unwrap().unwrap();
+        serde_json::from_slice::<Cluster>(&entry.value).unwrap().status.unwrap_or_default()
+    }
+
+    /// Changes a spec as the API would, against the manager's own writes.
+    async fn change(&self, name: &str, change: impl Fn(&mut ClusterSpec)) {
+        let key = Key::new(Kind::Cluster, name);
+        until("the cluster is changed", || async {
+            let entry = self.store.get(&key).await.unwrap().unwrap();
+            let mut cluster: Cluster = serde_json::from_slice(&entry.value).unwrap();
+            change(&mut cluster.spec);
+            let value = serde_json::to_vec(&cluster).unwrap().into();
+            self.store.update(key.clone(), entry.revision, value).await.ok()
+        })
+        .await;
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+in_both_forms!(imported_observed_and_kept_current);
+
+async fn imported_observed_and_kept_current(site: &Site) {
+    let imported = import::read(&site.folder.join("admin.kubeconfig"), None).await.unwrap();
+    let (forwarding, housekeeping) = site.tokens();
+    assert_eq!((imported.forwarding.as_str(), imported.housekeeping.as_str()), (forwarding, housekeeping));
+    assert_eq!(imported.connection.server, site.server);
+    assert_eq!(imported.git_version, "v1.36.3");
+
+    let world = World::new().await;
+    // A cluster that accepts connections and never speaks stands beside it.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut beside = imported.connection.clone();
+    beside.server = format!("https://{}", silent.local_addr().unwrap());
+    world.add("silent", &beside, &imported.kube_system_uid, ("f", "h")).await;
+    world.add(CLUSTER, &imported.connection, &imported.kube_system_uid, site.tokens()).await;
+    let seen = world.observed("usable", CLUSTER, |seen| seen.usable).await;
+    assert_eq!((seen.version, seen.impersonation), (Some((1, 36)), site.form));
+    assert!(seen.namespaces.contains_key("kube-system") && !seen.namespaces.contains_key("bailiwick-probe"));
+    world.observed("unusable", "silent", |seen| seen.reason.contains("cannot be reached")).await;
+
+    let status = until("the status is written", || async {
+        Some(world.status(CLUSTER).await).filter(|status| status.conditions.iter().all(|c| c.status == "True"))
+    })
+    .await;
+    let types: Vec<&str> = status.conditions.iter().map(|c| c.type_.as_str()).collect();
+    assert_eq!(types, ["Reachable", "VersionSupported", "RightsComplete", "GuardsInForce"]);
+    assert_eq!((status.version.as_str(), status.impersonation.as_str()), ("v1.36.3", site.form.as_str()));
+    assert_eq!(status.cluster_uid.as_deref(), Some(imported.kube_system_uid.as_str()));
+    assert!(world.clusters.housekeeping(CLUSTER).is_some() && world.clusters.upstream(CLUSTER).is_some());
+    assert!(world.clusters.check(CLUSTER).await.unwrap().unwrap().checks.iter().all(|check| check.ok));
+
+    // Namespaces come and go.
+    let admin = site.admin().await;
+    let name = format!("seen-{}", site.form.as_str());
+    let made = admin.must(create("/api/v1/namespaces", plain_namespace(&name))).await;
+    let seen =
+        world.observed("the namespace is seen", CLUSTER, |seen| seen.namespaces.contains_key(name.as_str())).await;
+    assert_eq!(made["metadata"]["uid"].as_str(), seen.namespaces.get(name.as_str()).map(|uid| &**uid));
+    admin.must(delete(format!("/api/v1/namespaces/{name}"))).await;
+    world.observed("the namespace is gone", CLUSTER, |seen| !seen.namespaces.contains_key(name.as_str())).await;
+
+    // Versions outside of the range are refused, and accepted again.
+    let range = |max: &str| Some(VersionRange { min: None, max: Some(max.into()) });
+    world.change(CLUSTER, |spec| spec.accepted_versions = range("1.35")).await;
+    world.observed("too new", CLUSTER, |seen| !seen.usable && seen.reason.contains("newer than 1.35")).await;
+    world.change(CLUSTER, |spec| spec.accepted_versions = range("1.36")).await;
+    world.observed("usable again", CLUSTER, |seen| seen.usable).await;
+
+    // The credential is not sent to another address, and comes back with the old one.
+    let server = imported.connection.server.clone();
+    let move_to = |server: String| {
+        move |spec: &mut ClusterSpec| spec.connection.direct.as_mut().unwrap().server.clone_from(&server)
+    };
+    world.change(CLUSTER, move_to(beside.server.clone())).await;
+    world.observed("moved", CLUSTER, |seen| !seen.usable && seen.reason.contains("changed since the credential")).await;
+    assert!(world.clusters.housekeeping(CLUSTER).is_none());
+    world.change(CLUSTER, move_to(server)).await;
+    world.observed("back", CLUSTER, |seen| seen.usable).await;
+}
+
+#[tokio::test]
+async fn an_import_that_fails_says_why() {
+    let site = Site::constrained().await;
+    let file = site.folder.join("admin.kubeconfig");
+    let other = import::read(&file, Some("other")).await.err().unwrap().to_string();
+    assert!(other.contains("context \"other\"") && other.contains("constrained"), "{other}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = folder.path().join("config");
+    // A port on which nobody listens.
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    std::fs::write(&nobody, text.replace(&site.server, &format!("https://{closed}"))).unwrap();
+    let refused = import::read(&nobody, None).await.err().unwrap().to_string();
+    assert!(refused.contains("asking for the version"), "{refused}");
+}
