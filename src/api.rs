@@ -41,10 +41,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::audit::Audit;
+use crate::controllers::{self, ActError, NamespaceState};
 use crate::identity::accounts::Accounts;
 use crate::identity::last_used::LastUsed;
 use crate::index::Index;
@@ -85,6 +87,62 @@ pub trait ClusterActs: Send + Sync + 'static {
     async fn check(&self, cluster: &str) -> Vec<ClusterCheck>;
 }
 
+/// Creating, moving and giving up namespaces, down to their effect in the cluster.
+#[async_trait]
+pub trait NamespaceActs: Send + Sync + 'static {
+    /// As [`controllers::NamespaceActs::create`].
+    async fn create(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<NamespaceState, ActError>;
+    /// As [`controllers::NamespaceActs::relocate`].
+    async fn relocate(
+        &self,
+        cluster: &str,
+        namespace: &str,
+        from: &str,
+        to: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<NamespaceState, ActError>;
+    /// As [`controllers::NamespaceActs::delete`].
+    async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError>;
+}
+
+#[async_trait]
+impl NamespaceActs for controllers::NamespaceActs {
+    async fn create(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<NamespaceState, ActError> {
+        controllers::NamespaceActs::create(self, project, cluster, namespace, by, now).await
+    }
+
+    async fn relocate(
+        &self,
+        cluster: &str,
+        namespace: &str,
+        from: &str,
+        to: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<NamespaceState, ActError> {
+        controllers::NamespaceActs::relocate(self, cluster, namespace, from, to, by, now).await
+    }
+
+    async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {
+        controllers::NamespaceActs::delete(self, project, cluster, namespace, by).await
+    }
+}
+
 /// What the API works with.
 pub struct ApiParts {
     /// Where resources are written.
@@ -101,6 +159,8 @@ pub struct ApiParts {
     pub access: Arc<Access>,
     /// Claims and shares of namespaces.
     pub tenancy: Arc<Tenancy>,
+    /// Namespaces, down to their effect.
+    pub namespaces: Arc<dyn NamespaceActs>,
     /// What is asked of clusters themselves.
     pub clusters: Arc<dyn ClusterActs>,
     /// Where audit records go.

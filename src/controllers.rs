@@ -32,8 +32,8 @@ use crate::store::{Revision, Store};
 use crate::tenancy::Tenancy;
 
 pub use acts::{ActError, NamespaceActs};
-pub use shared::NamespaceState;
 use shared::Shared;
+pub use shared::{NamespaceState, Phase};
 use worker::Worker;
 
 /// Pause between two looks at which clusters there are, while nothing wakes the supervisor.

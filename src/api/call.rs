@@ -149,7 +149,9 @@ impl Call {
         };
         let mut what = trail.what.clone();
         what.status = Some(status);
-        what.reason = reason.unwrap_or_default();
+        if let Some(reason) = reason {
+            what.reason = reason;
+        }
         what.duration_ms = Some(self.elapsed());
         state.0.parts.audit.note(&self.id, stage, trail.surface, what);
     }

@@ -12,7 +12,7 @@ use super::kinds::Served;
 use super::read::{describe, respond, visible};
 use super::rights::Rights;
 use super::view::{View, short_uid};
-use super::write::{applied, conflict, current, store_status, written};
+use super::write::{applied, conflict, current, describe_grant, store_status, written};
 use super::{Answer, ApiState, accept, rules};
 use crate::clock;
 use crate::index::references_to;
@@ -38,6 +38,7 @@ pub(super) async fn delete(
     let object = visible(call.view(), &state, &call, served, &name)?;
     Rights { view: call.view(), caller: &call.caller, access: &state.0.parts.access }
         .check_delete(served.kind, &object)?;
+    describe_grant(&call, served, &object);
     call.intend(&state).await?;
     if served.kind == Kind::Token {
         delete_token(&state, served, &object, &options).await?;

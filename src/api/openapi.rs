@@ -100,6 +100,10 @@ fn object_schema(served: &Served) -> Value {
         properties.extend(own.clone());
     }
     if let Some(schema) = schema.as_object_mut() {
+        // Derived types have no words of their own; those of the spec say what the kind is.
+        if let Some(description) = properties.get("spec").and_then(|spec| spec.get("description")).cloned() {
+            schema.insert("description".to_owned(), description);
+        }
         schema.insert("properties".to_owned(), Value::Object(properties));
         schema.insert("x-kubernetes-group-version-kind".to_owned(), json!([gvk(served.name())]));
     }

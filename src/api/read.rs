@@ -22,7 +22,7 @@ use super::{Answer, ApiState, Failure, table, watch};
 use crate::index::Snapshot;
 use crate::resources::GROUP;
 use crate::status::{Cause, Status};
-use crate::store::Revision;
+use crate::store::{Kind, Revision};
 
 /// How long a read waits for a version that is not there yet, as Kubernetes does.
 const WAIT_FOR_VERSION: Duration = Duration::from_secs(3);
@@ -44,6 +44,11 @@ pub(super) fn describe(call: &Call, served: &Served, verb: &str, name: &str) {
         GROUP.clone_into(&mut what.group);
         served.plural.clone_into(&mut what.resource);
         name.clone_into(&mut what.name);
+        match served.kind {
+            Kind::Cluster => name.clone_into(&mut what.cluster),
+            Kind::Project => name.clone_into(&mut what.project),
+            _ => {}
+        }
     });
 }
 

@@ -38,7 +38,8 @@ pub(super) async fn create(
     let input = payload.object()?;
     let object = canonical(&call, served, None, input)?;
     let name = assemble::name(&object).to_owned();
-    call.describe(|what| what.name.clone_from(&name));
+    describe(&call, served, "create", &name);
+    describe_grant(&call, served, &object);
     let rights = Rights { view: call.view(), caller: &call.caller, access: &state.0.parts.access };
     rights.check_change(served.kind, "create", None, &object)?;
     call.intend(&state).await?;
@@ -145,6 +146,24 @@ fn begin(call: &Call, served: &Served, verb: &str, name: &str) -> Result<bool, S
     Ok(dry_run)
 }
 
+/// Who is given what: the one thing of an object that the audit log must tell by itself.
+pub(super) fn describe_grant(call: &Call, served: &Served, grant: &Value) {
+    if served.kind != Kind::Grant {
+        return;
+    }
+    let text = |pointer: &str| grant.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let target = text("/spec/target/name");
+    call.describe(|what| {
+        match text("/spec/target/kind") {
+            "Project" => target.clone_into(&mut what.project),
+            "Cluster" => target.clone_into(&mut what.cluster),
+            _ => {}
+        }
+        let (role, kind, name) = (text("/spec/role"), text("/spec/subject/kind"), text("/spec/subject/name"));
+        what.reason = format!("{role} on {} {target} to {kind} {name}", text("/spec/target/kind"));
+    });
+}
+
 /// From what a client sent to what is stored, without looking at any other object.
 fn canonical(call: &Call, served: &Served, old: Option<&Value>, input: Value) -> Result<Value, Status> {
     assemble::check_type(served, &input)?;
@@ -202,6 +221,7 @@ impl Change<'_> {
                 Some(&old),
                 &new,
             )?;
+            describe_grant(call, served, &new);
             call.intend(state).await?;
             self.intended = true;
         }

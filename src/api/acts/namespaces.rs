@@ -1,11 +1,9 @@
 //! Namespaces of projects: created and given up by members, moved by who owns both projects.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::body::Payload;
 use super::super::call::{Call, Place};
@@ -15,15 +13,10 @@ use super::super::rights::Rights;
 use super::super::{Answer, ApiState};
 use super::json as answer;
 use crate::clock;
-use crate::index::Snapshot;
+use crate::controllers::ActError;
 use crate::status::Status;
 use crate::store::Kind;
 use crate::tenancy::TenancyError;
-
-/// How long a creation waits until its caller can use the namespace.
-const EFFECTIVE_WITHIN: Duration = Duration::from_secs(30);
-/// State of a namespace that is as it must be, in `Project.status`.
-const READY: &str = "Ready";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -51,13 +44,19 @@ pub(in crate::api) async fn create(
         describe(&call, &project, &cluster, &name, verb);
     }
     call.intend(&state).await?;
-    let tenancy = &state.0.parts.tenancy;
+    let acts = &state.0.parts.namespaces;
     let done = match &from {
-        None => tenancy.create_namespace(&project, &cluster, &name, call.user(), clock::now()).await,
-        Some(from) => tenancy.move_namespace(&cluster, &name, from, &project, call.user(), clock::now()).await,
+        None => acts.create(&project, &cluster, &name, call.user(), clock::now()).await,
+        Some(from) => acts.relocate(&cluster, &name, from, &project, call.user(), clock::now()).await,
     };
-    let claim = done.map_err(tenancy_status)?;
-    let status = effective(&state, &project, &claim.project_uid, &cluster, &name).await?;
+    let status = match done {
+        Ok(state) => {
+            json!({"cluster": cluster, "name": name, "state": state.phase.as_str(), "hard": state.hard, "used": state.used})
+        }
+        // The claim stands and the work goes on: that is no failure, and must not be tried again.
+        Err(ActError::NotYet(why)) => json!({"cluster": cluster, "name": name, "state": "Pending", "message": why}),
+        Err(why) => return Err(act_status(why).into()),
+    };
     Ok(answer(StatusCode::CREATED, &status))
 }
 
@@ -69,8 +68,8 @@ pub(in crate::api) async fn release(
 ) -> Answer {
     permit(&call, &state, &project, &cluster, &namespace, "delete")?;
     call.intend(&state).await?;
-    let done = state.0.parts.tenancy.release_namespace(&project, &cluster, &namespace, call.user()).await;
-    done.map_err(tenancy_status)?;
+    let done = state.0.parts.namespaces.delete(&project, &cluster, &namespace, call.user()).await;
+    done.map_err(act_status)?;
     Ok(answer(StatusCode::OK, &json!({"cluster": cluster, "name": namespace, "state": "Terminating"})))
 }
 
@@ -101,57 +100,11 @@ fn permit(
     rights.check_namespace(verb, &object)
 }
 
-/// Waits until the namespace exists, is observed, and carries what gives its members their rights. Says how far it is
-/// where that takes too long: the claim stands, and the work goes on.
-async fn effective(
-    state: &ApiState,
-    project: &str,
-    uid: &str,
-    cluster: &str,
-    namespace: &str,
-) -> Result<Value, Status> {
-    let index = &state.0.parts.index;
-    let mut versions = index.subscribe();
-    let deadline = tokio::time::Instant::now() + EFFECTIVE_WITHIN;
-    loop {
-        let (ready, status) = look(&index.snapshot(), project, uid, cluster, namespace);
-        if ready {
-            return Ok(status);
-        }
-        tokio::select! {
-            changed = versions.changed() => {
-                changed.map_err(|_| Status::unavailable("the service is going down"))?;
-            }
-            () = tokio::time::sleep_until(deadline) => return Ok(status),
-            () = state.0.parts.shutdown.cancelled() => return Ok(status),
-        }
-    }
-}
-
-fn look(snapshot: &Snapshot, project: &str, uid: &str, cluster: &str, namespace: &str) -> (bool, Value) {
-    let pending =
-        |message: &str| json!({"cluster": cluster, "name": namespace, "state": "Pending", "message": message});
-    let Some(claim) = snapshot.claim(cluster, namespace).filter(|claim| claim.object.project_uid == uid) else {
-        return (false, pending("the claim is not in force yet"));
-    };
-    let observed = snapshot.observed.get(cluster);
-    let exists =
-        claim.object.namespace_uid.as_deref().is_some_and(|uid| {
-            observed.and_then(|seen| seen.namespaces.get(namespace)).is_some_and(|seen| &**seen == uid)
-        });
-    let status = snapshot.projects.get(project).and_then(|p| p.object.status.as_ref());
-    let of_namespace =
-        status.and_then(|status| status.namespaces.iter().find(|n| n.cluster == cluster && n.name == namespace));
-    match (exists, of_namespace) {
-        (true, Some(status)) if status.state == READY => (true, serde_json::to_value(status).unwrap_or_default()),
-        (_, Some(status)) if !status.message.is_empty() => (false, serde_json::to_value(status).unwrap_or_default()),
-        _ => match observed {
-            Some(seen) if !seen.usable => {
-                (false, pending(&format!("cluster {cluster} cannot be used: {}", seen.reason)))
-            }
-            None => (false, pending(&format!("cluster {cluster} has not been seen yet"))),
-            Some(_) => (false, pending("it is being set up in the cluster")),
-        },
+fn act_status(why: ActError) -> Status {
+    match why {
+        ActError::Tenancy(why) => tenancy_status(why),
+        ActError::Refused(why) => Status::conflict(why),
+        ActError::NotYet(why) => Status::timeout(why),
     }
 }
 

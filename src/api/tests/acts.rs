@@ -1,11 +1,8 @@
-use std::time::Duration;
-
 use http::Method;
 use serde_json::{Value, json};
 
 use super::harness::{Server, grant, object};
 use crate::audit::{Stage, Surface};
-use crate::index::{Observation, ObservedCluster};
 use crate::records::ClusterCredential;
 use crate::resources::token::{Audience, Scopes};
 use crate::store::{Key, Kind};
@@ -211,32 +208,6 @@ async fn checks_of_clusters() {
     root.get("clusters/east/check-upgrade").await.refused(400);
 }
 
-/// Does in a moment what the controllers do in a cluster: the namespace exists, and is as it must be.
-async fn set_up(server: &Server, project: &str, cluster: &str, namespace: &str) {
-    let key = Key::new(Kind::Claim, crate::records::Claim::key_name(cluster, namespace));
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-    let entry = loop {
-        match server.store.get(&key).await.unwrap() {
-            Some(entry) => break entry,
-            None => assert!(tokio::time::Instant::now() < deadline, "no claim"),
-        }
-        tokio::task::yield_now().await;
-    };
-    let mut claim: Value = serde_json::from_slice(&entry.value).unwrap();
-    claim["namespace_uid"] = json!("ns-uid");
-    server.store.update(key, entry.revision, claim.to_string().into()).await.unwrap();
-    let mut seen = ObservedCluster { usable: true, ..ObservedCluster::default() };
-    seen.namespaces.insert(namespace.into(), "ns-uid".into());
-    let seen = Some(std::sync::Arc::new(seen));
-    server.index.observe_applied(Observation { cluster: cluster.to_owned(), seen }).await.unwrap();
-    let key = Key::new(Kind::Project, project);
-    let entry = server.store.get(&key).await.unwrap().unwrap();
-    let mut value: Value = serde_json::from_slice(&entry.value).unwrap();
-    let ready = json!({"cluster": cluster, "name": namespace, "state": "Ready"});
-    value["status"] = json!({"conditions": [], "ready": "True", "namespaceCount": 1, "namespaces": [ready]});
-    server.store.update(key, entry.revision, value.to_string().into()).await.unwrap();
-}
-
 #[tokio::test]
 async fn members_make_namespaces_under_their_prefix() {
     let server = Server::start().await;
@@ -257,11 +228,13 @@ async fn members_make_namespaces_under_their_prefix() {
     jane.act("projects/shop/namespaces", json!({"cluster": "east", "name": "bank-web"})).await.refused(403);
     jane.act("projects/shop/namespaces", json!({"cluster": "east", "name": "kube-system"})).await.refused(403);
     jane.act("projects/shop/namespaces", json!({"cluster": "east", "name": "Shop"})).await.refused(422);
-    let (created, ()) =
-        tokio::join!(jane.act("projects/shop/namespaces", body.clone()), set_up(&server, "shop", "east", "shop-web"));
+    let created = jane.act("projects/shop/namespaces", body.clone()).await;
     assert_eq!(created.status, 201);
     assert_eq!(created.ok()["state"], "Ready");
     jane.act("projects/shop/namespaces", body).await.refused(409);
+    // What the cluster has not come to yet is recorded all the same.
+    let slow = jane.act("projects/shop/namespaces", json!({"cluster": "east", "name": "shop-slow"})).await;
+    assert_eq!((slow.status.as_u16(), &slow.body["state"]), (201, &json!("Pending")));
     // Deleting and moving are the owner's.
     jane.delete("projects/shop/namespaces/east/shop-web").await.refused(403);
     let moved = json!({"cluster": "east", "name": "shop-web", "from": "shop"});
@@ -269,6 +242,10 @@ async fn members_make_namespaces_under_their_prefix() {
     root.delete("projects/shop/namespaces/east/shop-db").await.refused(404);
     let released = root.delete("projects/shop/namespaces/east/shop-web").await.ok();
     assert_eq!(released["state"], "Terminating");
+    let moved = json!({"cluster": "east", "name": "shop-slow", "from": "shop"});
+    root.act("projects/bank/namespaces", moved).await.ok();
+    let owner = server.index.snapshot().claim("east", "shop-slow").map(|claim| claim.object.project.clone());
+    assert_eq!(owner.as_deref(), Some("bank"));
     let claim = server.index.snapshot().claim("east", "shop-web").map(|claim| claim.object.releasing);
     assert_eq!(claim, Some(true));
 }

@@ -157,6 +157,14 @@ async fn every_request_leaves_its_records() {
     assert_eq!(records[1].what.status, Some(201));
     assert_eq!(records[3].what.status, Some(404));
 
+    // Giving oneself a right is allowed, and stands in the log for what it is.
+    root.post("projects", &object("Project", "shop", json!({"clusters": []}))).await.ok();
+    root.post("grants", &object("Grant", "own", super::harness::grant("root", "shop"))).await.ok();
+    let records = server.records().await;
+    let given = records.iter().find(|record| record.what.name == "own").unwrap();
+    assert_eq!(given.what.reason, "member on Project shop to User root");
+    assert_eq!(given.what.project, "shop");
+
     // Nothing changes while the intent cannot be written.
     server.audit.close();
     root.post("users", &object("User", "joe", json!({}))).await.refused(503);
