@@ -11,6 +11,8 @@ use super::session;
 use crate::clusters::manifest::{Impersonation, Manifest, ManifestOptions};
 use crate::clusters::version::Version;
 
+mod import;
+
 /// `bailiwick cluster`.
 pub async fn run(args: ClusterArgs) -> Outcome {
     let ClusterArgs { connect, command } = args;
@@ -34,7 +36,11 @@ pub async fn run(args: ClusterArgs) -> Outcome {
             let manifest = Manifest::render(&options).map_err(|e| Failure::Usage(e.to_string()))?;
             output::print(&manifest.to_yaml().map_err(|e| Failure::Failed(format!("cannot write YAML: {e}")))?)
         }
-        ClusterCommand::Import { .. } => Err(Failure::Failed("this build cannot import clusters yet".to_owned())),
+        ClusterCommand::Import { name, kubeconfig, context, display_name, tenant_api_groups } => {
+            let request =
+                import::Request { name: &name, kubeconfig: &kubeconfig, context, display_name, tenant_api_groups };
+            import::run(&client()?, &request).await
+        }
         ClusterCommand::Check { name, output } => check(&client()?, &name, output).await,
         ClusterCommand::CheckUpgrade { name, version, output } => {
             let path = format!("{}/check-upgrade?version={}", resource_path("clusters", Some(&name)), encode(&version));
