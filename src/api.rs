@@ -46,6 +46,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::audit::Audit;
+use crate::clusters::Clusters;
+use crate::clusters::probe::Aspect;
 use crate::controllers::{self, ActError, NamespaceState};
 use crate::identity::accounts::Accounts;
 use crate::identity::last_used::LastUsed;
@@ -77,6 +79,8 @@ pub struct ClusterCheck {
     pub ok: bool,
     /// What was found, and what to do about it.
     pub message: String,
+    /// Whether requests are refused while it is not met; otherwise it is advice.
+    pub required: bool,
 }
 
 /// What the API asks of clusters themselves.
@@ -111,6 +115,26 @@ pub trait NamespaceActs: Send + Sync + 'static {
     ) -> Result<NamespaceState, ActError>;
     /// As [`controllers::NamespaceActs::delete`].
     async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError>;
+}
+
+#[async_trait]
+impl ClusterActs for Clusters {
+    async fn check(&self, cluster: &str) -> Vec<ClusterCheck> {
+        let report = match Clusters::check(self, cluster).await {
+            Some(Ok(report)) => report,
+            Some(Err(message)) => {
+                return vec![ClusterCheck { name: "probe".to_owned(), ok: false, message, required: true }];
+            }
+            None => return vec![],
+        };
+        let checks = report.checks.iter().map(|check| ClusterCheck {
+            name: check.name.clone(),
+            ok: check.ok,
+            message: check.message.clone(),
+            required: check.aspect != Aspect::Advice,
+        });
+        checks.collect()
+    }
 }
 
 #[async_trait]
