@@ -247,3 +247,45 @@ impl Sight<'_> {
 fn other_role(seen: &DynamicObject, object: &serde_json::Value) -> bool {
     seen.data.get("roleRef") != object.get("roleRef")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_ours_by_label_or_by_recorded_uid_with_a_label_and_else_a_strangers() {
+        let claim = |recorded: Option<&str>| -> Claim {
+            serde_json::from_value(json!({
+                "cluster": "demo", "cluster_uid": "c", "namespace": "shop-dev", "namespace_uid": recorded,
+                "project": "shop", "project_uid": "shop-uid", "origin": "created", "releasing": false,
+                "created_by": "jane", "created_at": "2026-01-01T00:00:00Z",
+            }))
+            .unwrap()
+        };
+        let namespace = |labels: Value| -> DynamicObject {
+            let metadata = json!({"name": "shop-dev", "uid": "ns-uid", "labels": labels});
+            serde_json::from_value(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).unwrap()
+        };
+        let ours = json!({PROJECT: "shop", PROJECT_UID: "shop-uid"});
+        let former = json!({PROJECT: "web", PROJECT_UID: "web-uid"});
+        let by_name_only = json!({PROJECT: "shop", PROJECT_UID: "an older shop"});
+        for (recorded, labels, whose) in [
+            (None, ours.clone(), Ownership::Ours),
+            (Some("ns-uid"), ours.clone(), Ownership::Ours),
+            // Made anew by us after somebody deleted it.
+            (Some("an older one"), ours, Ownership::Ours),
+            // Moved: the label is still the former project's.
+            (Some("ns-uid"), former.clone(), Ownership::Ours),
+            (None, former.clone(), Ownership::Stranger),
+            (Some("an older one"), former, Ownership::Stranger),
+            (None, by_name_only, Ownership::Stranger),
+            (None, json!({}), Ownership::Stranger),
+            // Its administrator took it over.
+            (Some("ns-uid"), json!({}), Ownership::Stranger),
+        ] {
+            assert_eq!(ownership(&claim(recorded), &namespace(labels.clone())), whose, "{recorded:?} {labels}");
+        }
+    }
+}

@@ -54,6 +54,9 @@ pub(super) struct Worker {
     dirty: BTreeSet<String>,
     roles_dirty: bool,
     roles_trouble: Vec<String>,
+    roles_failures: u32,
+    // When to try the roles again, where some failed.
+    roles_due: Option<Instant>,
     // Of namespaces that were brought to what they must be.
     done: HashMap<String, Basis>,
     troubles: HashMap<String, Trouble>,
@@ -71,6 +74,8 @@ impl Worker {
             dirty: BTreeSet::new(),
             roles_dirty: true,
             roles_trouble: vec![],
+            roles_failures: 0,
+            roles_due: None,
             done: HashMap::new(),
             troubles: HashMap::new(),
             last: None,
@@ -83,7 +88,7 @@ impl Worker {
         let mut resync = tokio::time::interval(RESYNC);
         resync.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let due = self.troubles.values().filter_map(|trouble| trouble.due).min();
+            let due = self.troubles.values().filter_map(|trouble| trouble.due).chain(self.roles_due).min();
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
@@ -155,6 +160,10 @@ impl Worker {
 
     fn take_due(&mut self) {
         let now = Instant::now();
+        if self.roles_due.is_some_and(|due| due <= now) {
+            self.roles_due = None;
+            self.roles_dirty = true;
+        }
         for (namespace, trouble) in &mut self.troubles {
             if trouble.due.is_some_and(|due| due <= now) {
                 trouble.due = None;
@@ -196,6 +205,9 @@ impl Worker {
     async fn work(&mut self, snapshot: &Arc<Snapshot>) {
         if std::mem::take(&mut self.roles_dirty) {
             self.roles_trouble = self.keep_roles(snapshot).await;
+            let failed = !self.roles_trouble.is_empty();
+            self.roles_failures = if failed { self.roles_failures.saturating_add(1) } else { 0 };
+            self.roles_due = failed.then(|| Instant::now() + jittered(backoff(self.roles_failures)));
         }
         let batch: Vec<String> = self.dirty.iter().take(BATCH).cloned().collect();
         for namespace in &batch {

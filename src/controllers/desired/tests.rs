@@ -2,11 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::clusters::names::{ISOLATION, ROLE_BINDINGS_QUOTA_KEY};
+use crate::index::Index;
 use crate::resources::project::{ContainerDefaults, NetworkIsolation, PodSecurityLevel};
+use crate::store::sealed::Sealer;
+use crate::store::sqlite::{SqliteSettings, SqliteStore};
+use crate::store::{Key, Kind, Store};
 
 const UID: &str = "1a2b3c4d-0000-4000-8000-000000000000";
 
@@ -134,4 +141,117 @@ fn an_empty_fleet_has_no_impersonation_and_no_strange_roles() {
     let snapshot = Snapshot::default();
     assert_eq!(impersonation::rules(&snapshot, "demo"), json!([]));
     assert!(roles::desired(&snapshot, "demo", &BTreeSet::new()).is_empty());
+}
+
+/// A snapshot with one project, `shop`, that has a custom role and one namespace on cluster `demo`.
+async fn snapshot(claim: Value, ledger: Value) -> Arc<Snapshot> {
+    let rule = |group: &str| json!({"apiGroups": [group], "resources": ["widgets"], "verbs": ["get"]});
+    let objects = [
+        (
+            Kind::Cluster,
+            "demo",
+            json!({
+                "apiVersion": "bailiwick.dev/v1alpha1", "kind": "Cluster",
+                "metadata": {"name": "demo", "uid": "c1d2e3f4-0000"},
+                "spec": {
+                    "connection": {"direct": {"server": "https://demo.example.com", "certificateAuthority": "none"}},
+                    "tenantAPIGroups": ["example.com", "unlisted.example.com"],
+                },
+            }),
+        ),
+        (
+            Kind::AccessRole,
+            "deployer",
+            json!({
+                "apiVersion": "bailiwick.dev/v1alpha1", "kind": "AccessRole", "metadata": {"name": "deployer"},
+                "spec": {"rules": [rule("apps"), rule("example.com"), rule("unlisted.example.com"), rule("other.example.com")]},
+            }),
+        ),
+        (
+            Kind::Project,
+            "shop",
+            json!({
+                "apiVersion": "bailiwick.dev/v1alpha1", "kind": "Project", "metadata": {"name": "shop", "uid": UID},
+                "spec": {"roles": ["deployer", "unknown"], "clusters": [{"cluster": "demo"}]},
+            }),
+        ),
+        (Kind::Claim, "demo/shop-dev", claim),
+        (Kind::Ledger, "shop/demo", ledger),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path(), SqliteSettings::default()).unwrap());
+    for (kind, name, object) in objects {
+        store.create(Key::new(kind, name), Bytes::from(object.to_string())).await.unwrap();
+    }
+    let (index, writer) = Index::start(store, Arc::new(Sealer::new("test", &[7; 32]))).await.unwrap();
+    writer.abort();
+    index.snapshot()
+}
+
+fn claim() -> Value {
+    json!({
+        "cluster": "demo", "cluster_uid": "c1d2e3f4-0000", "namespace": "shop-dev", "namespace_uid": null,
+        "project": "shop", "project_uid": UID, "origin": "declared", "releasing": false,
+        "created_by": "root", "created_at": "2026-01-01T00:00:00Z",
+    })
+}
+
+fn ledger() -> Value {
+    json!({"project_uid": UID, "cluster_uid": "c1d2e3f4-0000", "shares": {"shop-dev": {"pods": "4"}}})
+}
+
+fn with(mut value: Value, field: &str, other: Value) -> Value {
+    value[field] = other;
+    value
+}
+
+#[tokio::test]
+async fn a_claim_is_acted_upon_once_its_share_is_confirmed_and_its_project_and_cluster_are_those() {
+    let whole = snapshot(claim(), ledger()).await;
+    let found = &whole.claim("demo", "shop-dev").unwrap().object;
+    let place = Place::of(&whole, found).unwrap();
+    assert_eq!(place.roles, ["owner", "member", "viewer", "deployer"]);
+    assert_eq!(place.share["pods"], "4");
+    for (claim, ledger, why) in [
+        (claim(), with(ledger(), "pending", json!({"shop-dev": "2026-01-01T00:00:00Z"})), NotYet::NoShare),
+        (claim(), with(ledger(), "shares", json!({})), NotYet::NoShare),
+        (claim(), with(ledger(), "project_uid", json!("another")), NotYet::NoShare),
+        (with(claim(), "project_uid", json!("another")), ledger(), NotYet::NoProject),
+        (with(claim(), "cluster_uid", json!("another")), ledger(), NotYet::OtherCluster),
+    ] {
+        let snapshot = snapshot(claim, ledger).await;
+        let found = &snapshot.claim("demo", "shop-dev").unwrap().object;
+        assert_eq!(Place::of(&snapshot, found).map(|_| ()), Err(why));
+    }
+}
+
+#[tokio::test]
+async fn roles_are_cut_to_what_both_the_resource_and_the_cluster_list() {
+    let snapshot = snapshot(claim(), ledger()).await;
+    let groups = |listed: &[&str]| {
+        let listed = listed.iter().map(|group| group.to_string()).collect();
+        let roles = roles::desired(&snapshot, "demo", &listed);
+        let names: Vec<&str> = roles.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            ["bailiwick:role:deployer", "bailiwick:role:member", "bailiwick:role:owner", "bailiwick:role:viewer"]
+        );
+        let rules = roles["bailiwick:role:deployer"]["rules"].as_array().unwrap().clone();
+        rules.iter().map(|rule| rule["apiGroups"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(groups(&["example.com", "other.example.com"]), ["apps", "example.com"]);
+    assert_eq!(groups(&[]), ["apps"]);
+}
+
+#[tokio::test]
+async fn the_older_impersonation_names_projects_with_namespaces_there_and_no_others() {
+    let here = snapshot(claim(), ledger()).await;
+    let rules = impersonation::rules(&here, "demo");
+    assert_eq!(rules[0]["resourceNames"], json!(["bailiwick:project:shop:1a2b3c4d"]));
+    let groups: Vec<&str> = rules[1]["resourceNames"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(groups.contains(&"bailiwick:project:shop:1a2b3c4d:deployer"), "{groups:?}");
+    assert!(groups.contains(&"bailiwick:cluster:demo:c1d2e3f4:member"), "{groups:?}");
+    assert_eq!(impersonation::rules(&here, "elsewhere"), json!([]));
+    let going = snapshot(with(claim(), "releasing", json!(true)), ledger()).await;
+    assert_eq!(impersonation::rules(&going, "demo"), json!([]));
 }
