@@ -1,7 +1,7 @@
 //! The manager on real clusters, and the import.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bailiwick::clusters::endpoint::digest;
 use bailiwick::clusters::{Clusters, Deadlines, Timing, import};
@@ -73,10 +73,16 @@ impl World {
     }
 
     async fn observed(&self, what: &str, name: &str, is: impl Fn(&ObservedCluster) -> bool) -> Arc<ObservedCluster> {
-        until(&format!("{name}: {what}"), || async {
-            self.index.snapshot().observed.get(name).cloned().filter(|seen| is(seen))
-        })
-        .await
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let seen = self.index.snapshot().observed.get(name).cloned();
+            if let Some(seen) = seen.clone().filter(|seen| is(seen)) {
+                return seen;
+            }
+            let last = seen.map(|seen| (seen.usable, seen.reason.clone()));
+            assert!(Instant::now() < deadline, "waited in vain for {name}: {what}; last seen {last:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     async fn status(&self, name: &str) -> ClusterStatus {

@@ -44,11 +44,17 @@ pub(super) async fn present(
     }
     let policies: Vec<ValidatingAdmissionPolicy> = match list(accounts, POLICIES).await? {
         Ok(items) => items,
-        Err(why) => return Ok(checks.push(guard("guard policies", Some(why), ""))),
+        Err(why) => {
+            checks.push(guard("guard policies", Some(why), ""));
+            return Ok(());
+        }
     };
     let bindings: Vec<ValidatingAdmissionPolicyBinding> = match list(accounts, BINDINGS).await? {
         Ok(items) => items,
-        Err(why) => return Ok(checks.push(guard("guard policies", Some(why), ""))),
+        Err(why) => {
+            checks.push(guard("guard policies", Some(why), ""));
+            return Ok(());
+        }
     };
     let variants = variants(options, &policies);
     let shipped = variants.iter().map(expected_policies).collect::<Result<Vec<_>, _>>();
