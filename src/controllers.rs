@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::clusters::Clusters;
 use crate::index::{Index, Snapshot};
 use crate::store::{Revision, Store};
 use crate::tenancy::Tenancy;
@@ -37,12 +38,18 @@ pub use shared::{NamespaceState, Phase};
 use worker::Worker;
 
 /// Pause between two looks at which clusters there are, while nothing wakes the supervisor.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Gives the clients that controllers work with: the housekeeping account of each cluster.
 pub trait HousekeepingClients: Send + Sync + 'static {
     /// A client of the cluster, where a credential is there.
     fn housekeeping(&self, cluster: &str) -> Option<kube::Client>;
+}
+
+impl HousekeepingClients for Clusters {
+    fn housekeeping(&self, cluster: &str) -> Option<kube::Client> {
+        Clusters::housekeeping(self, cluster)
+    }
 }
 
 /// The running controllers.
@@ -118,10 +125,13 @@ async fn supervise(shared: Arc<Shared>, clients: Arc<dyn HousekeepingClients>, s
             .map(|(name, _)| name.clone())
             .collect();
         for name in gone {
-            if let Some((_, stop, task)) = workers.remove(&name) {
+            if let Some((identity, stop, task)) = workers.remove(&name) {
                 stop.cancel();
                 let _ = task.await;
-                shared.forget(&name);
+                // One that only came back from an outage is followed by another; what is known of it still holds.
+                if Identity::of(&snapshot, &name).as_ref() != Some(&identity) {
+                    shared.forget(&name);
+                }
             }
         }
         for name in snapshot.clusters.keys() {

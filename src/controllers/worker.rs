@@ -87,6 +87,7 @@ impl Worker {
         let mut changes = self.shared.index.subscribe();
         let mut resync = tokio::time::interval(RESYNC);
         resync.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut worked, mut lapsed) = (false, false);
         loop {
             let due = self.troubles.values().filter_map(|trouble| trouble.due).chain(self.roles_due).min();
             tokio::select! {
@@ -110,8 +111,14 @@ impl Worker {
             if !self.observed.complete() || !usable || !self.shared.index.is_fresh() {
                 // Nothing is done; what is dirty stays so until something wakes us.
                 self.last = None;
+                lapsed |= worked && !usable;
                 continue;
             }
+            if lapsed {
+                // The connection may have been made anew, with another credential; a new worker takes its client.
+                return;
+            }
+            worked = true;
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.work(&snapshot) => {}
