@@ -34,5 +34,5 @@ pub mod cli;
 
 pub mod config;
 pub mod listener;
-// pub mod serve;
+pub mod serve;
 pub mod tls;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use bailiwick::cli::args::{Cli, Command};
 use bailiwick::cli::exit::{self, Failure, Outcome};
 use bailiwick::cli::{accounts, audit_log, clusters, kubeconfig, login, projects, resources};
+use bailiwick::serve;
 use clap::Parser;
 
 /// Faster and more even than the system's allocator under many short requests.
@@ -22,9 +23,8 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
-        Command::Serve(_) | Command::RecoverAdmin(_) => {
-            Err(Failure::Failed("this build has no service yet".to_owned()))
-        }
+        Command::Serve(args) => serve::run(&args),
+        Command::RecoverAdmin(args) => serve::recover_admin(&args),
         Command::Login(args) => client(login::login(args)),
         Command::Logout(args) => client(login::logout(args)),
         Command::Whoami(args) => client(login::whoami(args)),

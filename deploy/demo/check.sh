@@ -227,7 +227,7 @@ walk_seeing() {
 	check "The same person on the other cluster" by shop-dev has '^web-.* +1/1 +Running' \
 		-- kubectl --context prod -n shop-data get pods
 	check "Who one is to the cluster" by shop-dev \
-		has 'bailiwick:user:shop-dev' has 'bailiwick:project:shop:[0-9a-f]{8}:member' lacks 'system:masters' lacks billing \
+		has 'bailiwick:user:shop-dev' has 'bailiwick:tenant' lacks 'system:masters' lacks billing \
 		-- kubectl --context shop@demo auth whoami
 	check "The quota is visible" by shop-dev has 'requests.cpu' has 'pods' \
 		-- kubectl --context shop@demo describe resourcequota
@@ -297,6 +297,8 @@ walk_projects() {
 }
 
 walk_administration() {
+	check "They are gone from the cluster, and the project is as it should be" by admin has 'condition met' \
+		-- kubectl wait --for=condition=Ready project/shop --timeout=30s
 	check "The platform with plain kubectl" by admin has 'shop +.*True' has 'billing +.*True' \
 		-- kubectl get projects
 	check "An auditor reads everything" by auditor has '^shop ' has '^billing ' -- bailiwick get projects
@@ -327,7 +329,7 @@ walk_cut_off() {
 		-- kubectl --context shop@demo get pods
 	check "The audit log has it all" by admin has 'suspend' has 'resume' -- bailiwick audit --since 10m --limit 1000
 	check "each command in a Pod, with the role that permitted it" by admin has 'pods/exec' has 'member' \
-		-- bailiwick audit --user shop-dev --verb create --since 10m --limit 1000
+		-- bailiwick audit --user shop-dev --verb get --since 10m --limit 1000
 	check "and what was refused" by admin has 'refused' has 'billing-api' \
 		-- bailiwick audit --user shop-dev --refused --since 10m --limit 1000
 }

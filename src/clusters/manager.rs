@@ -82,6 +82,8 @@ struct Link {
     /// UID of kube-system when the credential was given.
     expected_uid: Option<String>,
     health: Mutex<Health>,
+    // One probe at a time: two would make the probe's namespace at once, and each would count the other's objects.
+    probing: tokio::sync::Mutex<()>,
     /// Wakes the task for a probe out of turn: the cluster was upgraded.
     recheck: Notify,
     stop: CancellationToken,
@@ -295,6 +297,7 @@ impl Clusters {
 
     /// Identity, version, rights and guards.
     async fn examine(&self, link: &Link) -> Result<Arc<Report>, String> {
+        let _one = link.probing.lock().await;
         self.glance(link).await?;
         let (Some(parts), Some(version)) = (&link.parts, link.health.lock().version) else {
             return Err(link.message());
@@ -429,6 +432,7 @@ impl Link {
             parts,
             expected_uid,
             health: Mutex::new(health),
+            probing: tokio::sync::Mutex::default(),
             recheck: Notify::new(),
             stop,
         }

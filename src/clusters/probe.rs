@@ -15,7 +15,7 @@ use super::client::{Answer, Ask, ask};
 use super::manifest::{Impersonation, ManifestOptions};
 use super::version::{NoVersion, Version};
 
-pub use place::PROBE_NAMESPACE;
+pub use place::{PROBE_NAMESPACE, role as probe_role};
 
 /// One question and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -17,6 +17,7 @@ use super::observed::{Observed, Seen, Touched, kept_by_us, watch_all};
 use super::shared::{ClusterState, Phase, Shared};
 use super::tend::{Outcome, Sight};
 use crate::clusters::names::{LEGACY_IMPERSONATE, ROLE_PREFIX, TENANT_GROUPS, TENANT_GROUPS_KEY};
+use crate::clusters::probe::probe_role;
 use crate::index::{Impersonation, Snapshot};
 use crate::store::Revision;
 
@@ -320,7 +321,7 @@ impl Worker {
         }
         for seen in self.observed.ours(ObjectKind::ClusterRole, "") {
             let name = seen.name_any();
-            let ours = name.starts_with(ROLE_PREFIX) && is_managed(&seen) && kept_by_us(&seen);
+            let ours = name.starts_with(ROLE_PREFIX) && name != probe_role() && is_managed(&seen) && kept_by_us(&seen);
             if !ours || wanted.contains_key(&name) {
                 continue;
             }

@@ -92,9 +92,9 @@ pub fn kubernetes_user(user: &str) -> String {
     format!("{USER_PREFIX}{user}")
 }
 
-/// Namespaces that belong to the cluster itself; no project may ever own one.
+/// Namespaces that belong to the cluster itself or to the service; no project may ever own one.
 pub fn is_system_namespace(namespace: &str) -> bool {
-    matches!(namespace, "default" | "bailiwick-system") || namespace.starts_with("kube-")
+    matches!(namespace, "default" | "bailiwick-system" | "bailiwick-probe") || namespace.starts_with("kube-")
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! we would permit goes to the cluster with the groups of that namespace, so that a yes means both walls. A rules
 //! review is answered from the roles held, which is what the cluster's bindings are projected from.
 
+mod protobuf;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,6 +17,26 @@ use crate::status::Status;
 
 /// Longest body of a self review that is read.
 pub const MAX_BODY: usize = 64 * 1024;
+
+/// In which encoding a review came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/json`.
+    Json,
+    /// `application/vnd.kubernetes.protobuf`, which kubectl prefers.
+    Protobuf,
+}
+
+impl Encoding {
+    /// The encoding that a content type names.
+    pub fn of(content_type: &str) -> Option<Self> {
+        match content_type.split(';').next().unwrap_or_default().trim() {
+            "application/json" => Some(Self::Json),
+            "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
+            _ => None,
+        }
+    }
+}
 
 /// Which self review a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +61,12 @@ pub fn of(request: &RequestInfo) -> Option<Review> {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct AccessReview {
     spec: AccessSpec,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct AccessSpec {
     resource_attributes: Option<ResourceAttributes>,
@@ -79,9 +101,12 @@ pub enum Answer {
 }
 
 /// Answers an access review as the proxy would decide on the request itself.
-pub fn access(decider: &dyn Decide, ctx: &Context<'_>, body: &[u8]) -> Result<Answer, Status> {
-    let review: AccessReview = serde_json::from_slice(body)
-        .map_err(|why| Status::bad_request(format!("the SelfSubjectAccessReview cannot be read: {why}")))?;
+pub fn access(decider: &dyn Decide, ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Answer, Status> {
+    let review: AccessReview = match encoding {
+        Encoding::Json => serde_json::from_slice(body).map_err(|why| why.to_string()),
+        Encoding::Protobuf => protobuf::access(body),
+    }
+    .map_err(|why| Status::bad_request(format!("the SelfSubjectAccessReview cannot be read: {why}")))?;
     let (request, namespace) = match (review.spec.resource_attributes, review.spec.non_resource_attributes) {
         (Some(asked), None) => {
             let Some(request) = resource_request(&asked) else {
@@ -133,7 +158,7 @@ pub fn no(reason: &str) -> Value {
     })
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct RulesReview {
     spec: RulesSpec,
 }
@@ -145,9 +170,12 @@ struct RulesSpec {
 }
 
 /// The `SelfSubjectRulesReview` with what the caller may do in the namespace of the body.
-pub fn rules(ctx: &Context<'_>, body: &[u8]) -> Result<Value, Status> {
-    let review: RulesReview = serde_json::from_slice(body)
-        .map_err(|why| Status::bad_request(format!("the SelfSubjectRulesReview cannot be read: {why}")))?;
+pub fn rules(ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Value, Status> {
+    let review: RulesReview = match encoding {
+        Encoding::Json => serde_json::from_slice(body).map_err(|why| why.to_string()),
+        Encoding::Protobuf => protobuf::rules(body),
+    }
+    .map_err(|why| Status::bad_request(format!("the SelfSubjectRulesReview cannot be read: {why}")))?;
     let namespace = review.spec.namespace;
     let place = Place { namespace: &namespace, ..ctx.place };
     let resolved = resolve::namespace(ctx.snapshot, ctx.asker.user, ctx.asker.scopes, place, ctx.now);

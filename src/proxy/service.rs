@@ -19,7 +19,7 @@ use super::body::{ProxyBody, Relayed};
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Right, Rules};
 use super::meters;
 use super::resolve::Place;
-use super::reviews::{self, Answer, Review};
+use super::reviews::{self, Answer, Encoding, Review};
 use super::rewrite::{self, Identity};
 use super::streams::{Registered, StreamKey, Streams};
 use super::target::{self, Target};
@@ -169,8 +169,8 @@ impl Proxy {
         let mut decision = decide::authorize(&*self.decider, &ctx)?;
         describe(&decision, &mut seen.what);
         let mut body = None;
-        if let Some((review, bytes)) = review {
-            match self.review(review, &ctx, &bytes)? {
+        if let Some((review, (bytes, encoding))) = review {
+            match self.review(review, &ctx, &bytes, encoding)? {
                 Reviewed::Answered(answer) => return Ok(self.answered(answer, id, &seen.what, started)),
                 Reviewed::AskCluster(groups) => decision.groups = groups,
             }
@@ -235,11 +235,11 @@ impl Proxy {
         }))
     }
 
-    fn review(&self, review: Review, ctx: &Context<'_>, body: &[u8]) -> Result<Reviewed, Refusal> {
+    fn review(&self, review: Review, ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Reviewed, Refusal> {
         let malformed = |status| refusal("malformed-review", status);
         Ok(match review {
-            Review::Rules => Reviewed::Answered(reviews::rules(ctx, body).map_err(malformed)?),
-            Review::Access => match reviews::access(&*self.decider, ctx, body).map_err(malformed)? {
+            Review::Rules => Reviewed::Answered(reviews::rules(ctx, body, encoding).map_err(malformed)?),
+            Review::Access => match reviews::access(&*self.decider, ctx, body, encoding).map_err(malformed)? {
                 Answer::No(reason) => Reviewed::Answered(reviews::no(&reason)),
                 Answer::AskCluster(groups) => Reviewed::AskCluster(groups),
             },
@@ -501,17 +501,15 @@ fn asks_to_upgrade(request: &Request<Incoming>) -> Result<bool, Refusal> {
     Err(refusal("upgrade", Status::bad_request(message)))
 }
 
-async fn review_body(request: &mut Request<Incoming>) -> Result<Bytes, Refusal> {
-    let json = request.headers().get(header::CONTENT_TYPE).is_some_and(|t| {
-        t.to_str().is_ok_and(|t| t.split(';').next().unwrap_or_default().trim() == "application/json")
-    });
-    if !json {
-        let message = "self reviews are read as application/json only";
+async fn review_body(request: &mut Request<Incoming>) -> Result<(Bytes, Encoding), Refusal> {
+    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or_default();
+    let Some(encoding) = Encoding::of(content_type) else {
+        let message = "self reviews are read as JSON or Kubernetes protobuf";
         return Err(refusal("malformed-review", Status::unsupported_media_type(message)));
-    }
+    };
     let body = Limited::new(request.body_mut(), reviews::MAX_BODY).collect();
     match tokio::time::timeout(Duration::from_secs(10), body).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Ok(collected)) => Ok((collected.to_bytes(), encoding)),
         Ok(Err(_)) => Err(refusal("malformed-review", Status::too_large("the review is too large, or broke off"))),
         Err(_) => Err(refusal("malformed-review", Status::timeout("the review did not arrive in time"))),
     }

@@ -66,9 +66,16 @@ impl StreamKey {
 
 /// The register of streams.
 pub struct Streams {
-    entries: Mutex<HashMap<u64, Entry>>,
+    entries: Mutex<Entries>,
     next: AtomicU64,
     judged: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Entries {
+    by_id: HashMap<u64, Entry>,
+    // How many each account has open.
+    per_user: HashMap<String, usize>,
 }
 
 struct Entry {
@@ -116,7 +123,15 @@ pub struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.streams.entries.lock().remove(&self.id);
+        let mut entries = self.streams.entries.lock();
+        let Some(entry) = entries.by_id.remove(&self.id) else { return };
+        let user = &entry.key.token.record.user;
+        if let Some(count) = entries.per_user.get_mut(user) {
+            *count -= 1;
+            if *count == 0 {
+                entries.per_user.remove(user);
+            }
+        }
     }
 }
 
@@ -131,18 +146,21 @@ impl Streams {
     pub fn register(self: &Arc<Self>, key: StreamKey) -> Registered {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let cut = Arc::new(Cut::default());
-        self.entries.lock().insert(id, Entry { key: Arc::new(key), cut: cut.clone() });
+        let mut entries = self.entries.lock();
+        *entries.per_user.entry(key.token.record.user.clone()).or_default() += 1;
+        entries.by_id.insert(id, Entry { key: Arc::new(key), cut: cut.clone() });
+        drop(entries);
         Registered { streams: self.clone(), id, cut }
     }
 
     /// Number of streams of an account.
     pub fn count_of(&self, user: &str) -> usize {
-        self.entries.lock().values().filter(|e| e.key.token.record.user == user).count()
+        self.entries.lock().per_user.get(user).copied().unwrap_or_default()
     }
 
     /// Number of streams.
     pub fn len(&self) -> usize {
-        self.entries.lock().len()
+        self.entries.lock().by_id.len()
     }
 
     /// Whether there is none.
@@ -160,7 +178,7 @@ impl Streams {
 
     /// Ends all streams of the process.
     pub fn cut_all(&self, cause: &'static str) {
-        for entry in self.entries.lock().values() {
+        for entry in self.entries.lock().by_id.values() {
             entry.cut.now(cause);
         }
     }
@@ -174,7 +192,7 @@ impl Streams {
             let now = clock::now();
             // Judged outside of the lock: requests register meanwhile, and decide again themselves.
             let entries: Vec<(Arc<StreamKey>, Arc<Cut>)> =
-                self.entries.lock().values().map(|e| (e.key.clone(), e.cut.clone())).collect();
+                self.entries.lock().by_id.values().map(|e| (e.key.clone(), e.cut.clone())).collect();
             for (key, cut) in entries {
                 let cause = if seen.fresh { key.refused(&*decider, &snapshot, now) } else { Some("stale") };
                 if let Some(cause) = cause

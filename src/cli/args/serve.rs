@@ -46,7 +46,7 @@ pub struct ServeArgs {
 /// Options of `recover-admin`.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "\
-Works beside a running service and without one. Only who may write to the data directory can do it.
+Prints a one-time password, to be changed at the next sign-in. Works beside a running service and without one. Only who may write to the data directory can do it.
 
 Example:
   sudo -u bailiwick bailiwick recover-admin --data-dir /var/lib/bailiwick")]
@@ -57,7 +57,4 @@ pub struct RecoverAdminArgs {
     /// Data directory of the service.
     #[arg(long, env = "BAILIWICK_SERVE_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Read the new password from standard input. Without it one is made up and printed.
-    #[arg(long)]
-    pub password_stdin: bool,
 }

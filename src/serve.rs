@@ -1,0 +1,299 @@
+//! `bailiwick serve`: what it starts, in which order, and how it ends.
+
+pub mod admin_socket;
+pub mod master_key;
+pub mod operations;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+use zeroize::Zeroizing;
+
+use crate::access::Access;
+use crate::api::{self, ApiParts, ApiState, PublicEndpoint};
+use crate::audit::{Audit, AuditSettings};
+use crate::cli::args::{RecoverAdminArgs, ServeArgs};
+use crate::cli::exit::{Failure, Outcome};
+use crate::clock;
+use crate::clusters::Clusters;
+use crate::config::Settings;
+use crate::controllers::Controllers;
+use crate::domain::roles::PLATFORM_ADMIN;
+use crate::identity::accounts::{AccountPolicy, Accounts};
+use crate::identity::bootstrap::Bootstrap;
+use crate::identity::last_used::LastUsed;
+use crate::index::Index;
+use crate::listener::{self, Doors};
+use crate::metrics::Metrics;
+use crate::proxy::{Proxy, ProxyParts, ProxySettings};
+use crate::store::Store;
+use crate::store::sealed::Sealer;
+use crate::store::sqlite::{SqliteSettings, SqliteStore};
+use crate::tenancy::Tenancy;
+use crate::tls::ServerTls;
+
+/// Time that requests in flight have to finish after a signal.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often the certificate's files are looked at.
+const RELOAD: Duration = Duration::from_secs(30);
+/// How often tokens that ran out are removed.
+const PURGE: Duration = Duration::from_secs(600);
+/// Name of the file with the generated first password.
+const FIRST_PASSWORD: &str = "admin-password";
+
+/// Runs the service until a signal.
+pub fn run(args: &ServeArgs) -> Outcome {
+    let settings = Settings::load(args).map_err(|why| Failure::Usage(why.to_string()))?;
+    init_logs();
+    let runtime = runtime()?;
+    runtime.block_on(serve(settings)).map_err(|why| Failure::Failed(format!("{why:#}")))
+}
+
+/// Gives the administrator a new one-time password, beside a running service or without one.
+pub fn recover_admin(args: &RecoverAdminArgs) -> Outcome {
+    let RecoverAdminArgs { config, data_dir } = args.clone();
+    let serve_args = ServeArgs { config, data_dir, ..ServeArgs::default() };
+    let settings = Settings::load(&serve_args).map_err(|why| Failure::Usage(why.to_string()))?;
+    let recovered = runtime()?.block_on(admin_socket::recover(&settings));
+    let password = recovered.map_err(|why| Failure::Failed(format!("{why:#}")))?;
+    println!("{}", *password);
+    eprintln!("This is the new one-time password of {PLATFORM_ADMIN:?}; it must be changed at the next sign-in.");
+    Ok(())
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    built.map_err(|why| Failure::Failed(format!("the runtime cannot be started: {why}")))
+}
+
+fn init_logs() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("BAILIWICK_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // A second subscriber in one process is a test's; the first stays.
+    let _ = tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+/// The store and what opens it.
+pub struct Opened {
+    /// The engine.
+    pub store: Arc<SqliteStore>,
+    /// Seals and opens records.
+    pub sealer: Arc<Sealer>,
+}
+
+/// Opens the embedded store and the master key. Blocks.
+pub fn open(settings: &Settings, engine: SqliteSettings) -> anyhow::Result<Opened> {
+    let is_new = !settings.data_dir.join("store.db").exists();
+    let store = SqliteStore::open(&settings.data_dir, engine)?;
+    let sealer = master_key::load(settings.master_key.file.as_deref(), &settings.data_dir, is_new)?;
+    Ok(Opened { store: Arc::new(store), sealer: Arc::new(sealer) })
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    let shutdown = CancellationToken::new();
+    let tasks = TaskTracker::new();
+
+    let listener = TcpListener::bind(settings.listen).await.with_context(|| format!("listen {}", settings.listen))?;
+    let operations_listener = TcpListener::bind(settings.metrics_listen)
+        .await
+        .with_context(|| format!("metrics_listen {}", settings.metrics_listen))?;
+    let (address, operations_address) = (listener.local_addr()?, operations_listener.local_addr()?);
+
+    let metrics = Arc::new(Metrics::new());
+    let blocking = settings.clone();
+    let counted = SqliteSettings { writes: metrics.store_writes.clone(), ..SqliteSettings::default() };
+    let Opened { store, sealer } = tokio::task::spawn_blocking(move || open(&blocking, counted)).await??;
+    let audit_settings = AuditSettings { counters: metrics.audit.clone(), ..AuditSettings::default() };
+    let audit_directory = settings.data_dir.join("audit");
+    let audit = Audit::open(&audit_directory, audit_settings).context("audit log")?;
+    let dyn_store: Arc<dyn Store> = store.clone();
+    let (index, index_task) = Index::start(dyn_store.clone(), sealer.clone()).await?;
+
+    let accounts = Accounts::new(dyn_store.clone(), sealer.clone(), index.clone(), AccountPolicy::default());
+    first_administrator(&accounts, &settings).await?;
+
+    let public = public_url(&settings, address);
+    let host = public.parse::<http::Uri>().ok().and_then(|u| u.host().map(|h| h.trim_matches(['[', ']']).to_owned()));
+    let tls = ServerTls::load(&settings.tls, &settings.data_dir, host.as_deref().unwrap_or("localhost"))?;
+
+    let clusters = Clusters::start(index.clone(), dyn_store.clone(), sealer.clone(), shutdown.child_token());
+    let tenancy = Arc::new(Tenancy::new(dyn_store.clone(), index.clone()));
+    let controllers =
+        Controllers::start(index.clone(), dyn_store.clone(), clusters.clone(), tenancy.clone(), shutdown.child_token());
+    let last_used = Arc::new(LastUsed::new(dyn_store.clone(), index.clone()));
+    tasks.spawn(last_used.clone().run(shutdown.child_token()));
+    let proxy = Proxy::new(ProxyParts {
+        index: index.clone(),
+        upstreams: clusters.clone(),
+        audit: audit.clone(),
+        metrics: metrics.clone(),
+        last_used: last_used.clone(),
+        settings: ProxySettings::default(),
+    });
+    tasks.spawn(until(shutdown.child_token(), proxy.clone().judge()));
+    let api = ApiState::new(ApiParts {
+        store: dyn_store.clone(),
+        sealer: sealer.clone(),
+        index: index.clone(),
+        accounts: accounts.clone(),
+        last_used,
+        access: Arc::new(tokio::task::spawn_blocking(Access::load).await??),
+        tenancy,
+        namespaces: Arc::new(controllers.acts()),
+        clusters: clusters.clone(),
+        audit: audit.clone(),
+        audit_directory,
+        public: PublicEndpoint { url: public.clone(), certificate_authority: tls.ca.clone().map(String::into_bytes) },
+        shutdown: shutdown.child_token(),
+    })?;
+
+    let operations = Arc::new(operations::Operations {
+        metrics: metrics.clone(),
+        index: index.clone(),
+        streams: proxy.streams().clone(),
+        draining: AtomicBool::new(false),
+    });
+    let pages = axum::serve(operations_listener, operations::router(operations.clone()))
+        .with_graceful_shutdown(shutdown.clone().cancelled_owned());
+    tasks.spawn(async move {
+        if let Err(why) = pages.await {
+            error!(%why, "operations listener ended");
+        }
+    });
+    tasks.spawn(until(shutdown.child_token(), keep_certificate(tls.reloader)));
+    tasks.spawn(until(shutdown.child_token(), purge(accounts.clone())));
+    tasks.spawn(until(shutdown.child_token(), follow_index(index.clone(), metrics)));
+    admin_socket::start(&settings.data_dir, dyn_store, sealer, shutdown.child_token(), &tasks)?;
+
+    let doors = Arc::new(Doors {
+        proxy: proxy.clone(),
+        api: api::router(api),
+        trusted_proxies: settings.trusted_proxies.clone(),
+    });
+    let accepting = tokio::spawn(listener::serve(listener, tls.config, doors, shutdown.clone(), GRACE));
+    info!(%address, operations = %operations_address, url = public, data_dir = %settings.data_dir.display(), "serving");
+    // One line for people and scripts that started us, whatever the log level.
+    println!("serving on {public} (listening on {address}, metrics on {operations_address})");
+
+    tokio::select! {
+        signal = wait_for_signal() => info!(signal = signal?, "going down"),
+        ended = index_task => error!(?ended, "the index ended; going down"),
+    }
+    operations.draining.store(true, Ordering::Relaxed);
+    shutdown.cancel();
+    proxy.streams().cut_all("shutdown");
+    if let Err(why) = accepting.await {
+        error!(%why, "listener");
+    }
+    tasks.close();
+    if tokio::time::timeout(GRACE, tasks.wait()).await.is_err() {
+        warn!("some tasks did not end in time");
+    }
+    audit.close();
+    store.close().await;
+    info!("ended");
+    Ok(())
+}
+
+async fn first_administrator(accounts: &Accounts, settings: &Settings) -> anyhow::Result<()> {
+    let given = match &settings.bootstrap_password_file {
+        Some(path) => {
+            let text = Zeroizing::new(
+                std::fs::read_to_string(path).with_context(|| format!("bootstrap_password_file {}", path.display()))?,
+            );
+            Some(Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+        }
+        None => None,
+    };
+    match accounts.ensure_bootstrap(PLATFORM_ADMIN, given).await? {
+        Bootstrap::Exists => {}
+        Bootstrap::NameTaken => warn!(
+            "there is no administrator, and the user {PLATFORM_ADMIN:?} is somebody; `bailiwick recover-admin` makes them one"
+        ),
+        Bootstrap::Created { generated: None } => info!("administrator made, with the given password"),
+        Bootstrap::Created { generated: Some(password) } => {
+            let path = settings.data_dir.join(FIRST_PASSWORD);
+            write_secret(&path, &password.0).with_context(|| format!("{}", path.display()))?;
+            info!(file = %path.display(), "administrator made; the one-time password is in the file");
+        }
+    }
+    Ok(())
+}
+
+/// Writes a secret for the operator's eyes, 0600, replacing what was there.
+fn write_secret(path: &Path, secret: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    match std::fs::remove_file(path) {
+        Ok(()) => {}
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => {}
+        Err(why) => return Err(why),
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    writeln!(file, "{secret}")?;
+    file.sync_all()
+}
+
+/// The address for people: as configured, or the listener's own on this host.
+fn public_url(settings: &Settings, address: SocketAddr) -> String {
+    settings.public_url.clone().unwrap_or_else(|| {
+        let shown =
+            if address.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], address.port())) } else { address };
+        format!("https://{shown}")
+    })
+}
+
+async fn keep_certificate(mut reloader: crate::tls::Reloader) {
+    let mut ticks = tokio::time::interval(RELOAD);
+    loop {
+        ticks.tick().await;
+        reloader.reload();
+    }
+}
+
+async fn purge(accounts: Accounts) {
+    let mut ticks = tokio::time::interval(PURGE);
+    loop {
+        ticks.tick().await;
+        if let Err(why) = accounts.purge_expired(clock::now()).await {
+            warn!(%why, "tokens that ran out were not removed");
+        }
+    }
+}
+
+async fn follow_index(index: Arc<Index>, metrics: Arc<Metrics>) {
+    let mut state = index.subscribe();
+    loop {
+        let seen = *state.borrow_and_update();
+        metrics.index_revision.set(seen.applied.0);
+        metrics.index_generation.set(seen.generation);
+        if state.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn until(shutdown: CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = work => {}
+    }
+}
+
+async fn wait_for_signal() -> anyhow::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    })
+}
