@@ -1,0 +1,115 @@
+//! `make bench`: direct, nginx and the service against one real API server, interleaved in one run.
+//!
+//! nginx is a TLS-to-TLS reverse proxy with keep-alive, a client certificate and a fixed identity: it authenticates nobody,
+//! decides nothing and records nothing. The service does all of that. Load, proxies, API server and etcd share the machine,
+//! so ratios are what to read, not absolute figures. Prints a table and writes `target/bench/proxy.json`.
+
+#[path = "proxy/load.rs"]
+mod load;
+#[path = "proxy/stage.rs"]
+mod stage;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use load::{Measured, Target};
+use stage::Stage;
+
+/// Rounds; each measures every way once.
+const ROUNDS: usize = 3;
+/// Time of one measurement.
+const SPAN: Duration = Duration::from_secs(5);
+
+fn main() -> anyhow::Result<()> {
+    // `cargo test --benches` runs this too; there is nothing to test in it.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return Ok(());
+    }
+    rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(bench())
+}
+
+async fn bench() -> anyhow::Result<()> {
+    let stage = Stage::set().await?;
+    let mut report = serde_json::Map::new();
+
+    let small = compare(&stage, "small GET", "/api/v1/namespaces/bench-web/configmaps/small", 16, false).await?;
+    report.insert("small_get_vs_nginx".into(), ratio(&small, |m| m.per_second));
+    report.insert("cpu_per_request_vs_nginx".into(), ratio(&small, |m| m.cpu_micros));
+    report.insert("small_get".into(), rows(&small));
+    let list = "/api/v1/namespaces/bench-data/configmaps";
+    let plain = compare(&stage, "3 MB list", list, 4, false).await?;
+    report.insert("list_3mb_vs_nginx".into(), ratio(&plain, |m| m.per_second));
+    report.insert("list_3mb".into(), rows(&plain));
+    let gzip = compare(&stage, "3 MB list, gzip asked for", list, 4, true).await?;
+    report.insert("list_3mb_gzip_vs_nginx".into(), ratio(&gzip, |m| m.per_second));
+    report.insert("list_3mb_gzip".into(), rows(&gzip));
+
+    let cut = load::cut_off(&stage, 200).await?;
+    println!("\ncut-off, 200 streams with data flowing: p99 {:.1} ms, worst {:.1} ms", cut.p99, cut.max);
+    report.insert("cutoff_ms_p99".into(), json!(cut.p99));
+    report.insert("cutoff_ms_max".into(), json!(cut.max));
+
+    println!();
+    for key in ["small_get_vs_nginx", "cpu_per_request_vs_nginx", "list_3mb_vs_nginx", "list_3mb_gzip_vs_nginx"] {
+        println!("{key}: {}", report[key]);
+    }
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("proxy.json"), serde_json::to_string_pretty(&Value::Object(report))?)?;
+    println!("written: target/bench/proxy.json");
+    Ok(())
+}
+
+/// One way and what was measured on it, round by round.
+struct Way {
+    name: &'static str,
+    rounds: Vec<Measured>,
+}
+
+async fn compare(stage: &Stage, what: &str, path: &str, connections: usize, gzip: bool) -> anyhow::Result<Vec<Way>> {
+    println!("\n{what}, {connections} connections, {} s a round", SPAN.as_secs());
+    println!("{:<10} {:>10} {:>9} {:>9} {:>13}", "way", "requests/s", "p50 ms", "p99 ms", "proxy us/req");
+    let targets: [(&'static str, Target); 3] =
+        [("direct", stage.direct(path)), ("nginx", stage.nginx(path)), ("bailiwick", stage.bailiwick(path))];
+    let mut ways: Vec<Way> = targets.iter().map(|(name, _)| Way { name, rounds: vec![] }).collect();
+    for _ in 0..ROUNDS {
+        for ((_, target), way) in targets.iter().zip(&mut ways) {
+            let measured = load::run(target, connections, SPAN, gzip).await?;
+            let Measured { per_second, p50, p99, cpu_micros } = measured;
+            println!("{:<10} {per_second:>10.0} {p50:>9.2} {p99:>9.2} {cpu_micros:>13.0}", way.name);
+            way.rounds.push(measured);
+        }
+    }
+    Ok(ways)
+}
+
+/// The service to nginx, by the medians of the rounds.
+fn ratio(ways: &[Way], figure: impl Fn(&Measured) -> f64) -> Value {
+    let of = |name: &str| {
+        let way = ways.iter().find(|way| way.name == name);
+        median(way.into_iter().flat_map(|way| way.rounds.iter().map(&figure)).collect())
+    };
+    json!((of("bailiwick") / of("nginx") * 100.0).round() / 100.0)
+}
+
+fn rows(ways: &[Way]) -> Value {
+    ways.iter()
+        .map(|way| {
+            let rounds: Vec<Value> = way
+                .rounds
+                .iter()
+                .map(|m| json!({"per_second": m.per_second, "p50_ms": m.p50, "p99_ms": m.p99, "proxy_cpu_us": m.cpu_micros}))
+                .collect();
+            (way.name.to_owned(), Value::from(rounds))
+        })
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
