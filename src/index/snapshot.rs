@@ -240,6 +240,14 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// As [`Snapshot::live_owner`], for a token that was found in an older version: it must still be the one of its id.
+    pub fn still_live(&self, token: &TokenEntry, now: Timestamp) -> Option<&Arc<Stored<User>>> {
+        let there = self.tokens.get(token.record.id.as_str()).is_some_and(|known| known.hash == token.hash);
+        self.live_owner(token, now).filter(|_| there)
+    }
+}
+
 fn uid(metadata: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>) -> Option<&str> {
     metadata?.uid.as_deref()
 }

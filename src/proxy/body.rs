@@ -11,11 +11,14 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::service::Finish;
-use super::streams::Registered;
+use super::streams::{Registered, StreamKey};
 use crate::clusters::upstream::Lease;
 
 /// A short response that brings nothing for this long is given up: the cluster hangs.
 const STALL: Duration = Duration::from_secs(90);
+
+/// A short response that lasts longer than this is watched over like a stream from then on.
+const LINGERS: Duration = Duration::from_secs(1);
 
 /// Why a body ended early. The connection or stream ends with it, so that a client cannot take the part for the whole.
 #[derive(Debug, thiserror::Error)]
@@ -43,33 +46,65 @@ pub enum ProxyBody {
 pub struct Relayed {
     inner: Incoming,
     finish: Finish,
+    // A long-running response may be silent for as long as it likes.
+    may_stall: bool,
     stall: Option<Pin<Box<Sleep>>>,
-    long: Option<Long>,
+    right: Watch,
 }
 
-struct Long {
+/// How the right to a response is watched over.
+enum Watch {
+    /// By the register.
+    Entered(Entered),
+    /// Not yet; it is entered as this if it lingers.
+    Later(Box<StreamKey>),
+}
+
+struct Entered {
     cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
     registered: Registered,
     _lease: Option<Lease>,
 }
 
+impl Entered {
+    fn new(registered: Registered, lease: Option<Lease>) -> Self {
+        Self { cancelled: Box::pin(registered.cut.cancelled_owned()), registered, _lease: lease }
+    }
+}
+
 impl Relayed {
-    /// A short response.
-    pub fn short(inner: Incoming, finish: Finish) -> Self {
-        Self { inner, finish, stall: None, long: None }
+    /// A short response, not entered in the register; `key` is what it was admitted for.
+    pub fn short(inner: Incoming, finish: Finish, key: Box<StreamKey>) -> Self {
+        Self { inner, finish, may_stall: false, stall: None, right: Watch::Later(key) }
+    }
+
+    /// A short response with its place in the register.
+    pub fn entered(inner: Incoming, finish: Finish, registered: Registered) -> Self {
+        let right = Watch::Entered(Entered::new(registered, None));
+        Self { inner, finish, may_stall: false, stall: None, right }
     }
 
     /// A long-running response with its place in the register and on the connection.
     pub fn long(inner: Incoming, finish: Finish, registered: Registered, lease: Option<Lease>) -> Self {
-        let cancelled = Box::pin(registered.cut.cancelled_owned());
-        Self { inner, finish, stall: None, long: Some(Long { cancelled, registered, _lease: lease }) }
+        let right = Watch::Entered(Entered::new(registered, lease));
+        Self { inner, finish, may_stall: true, stall: None, right }
+    }
+
+    /// Why the right to the rest has ended, if it has.
+    fn poll_cut(&mut self, cx: &mut Context<'_>) -> Option<&'static str> {
+        if let Watch::Later(key) = &self.right {
+            if self.finish.age() < LINGERS {
+                return None;
+            }
+            self.right = Watch::Entered(Entered::new(self.finish.enter(StreamKey::clone(key)), None));
+        }
+        let Watch::Entered(entered) = &mut self.right else { return None };
+        let cut = entered.cancelled.as_mut().poll(cx).is_ready();
+        cut.then(|| entered.registered.cut.cause().unwrap_or("cut"))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(long) = &mut self.long
-            && long.cancelled.as_mut().poll(cx).is_ready()
-        {
-            let cause = long.registered.cut.cause().unwrap_or("cut");
+        if let Some(cause) = self.poll_cut(cx) {
             self.finish.cut(cause);
             return Poll::Ready(Some(Err(BodyError::Cut(cause))));
         }
@@ -90,7 +125,7 @@ impl Relayed {
                 self.finish.complete();
                 Poll::Ready(None)
             }
-            Poll::Pending if self.long.is_some() => Poll::Pending,
+            Poll::Pending if self.may_stall => Poll::Pending,
             Poll::Pending => {
                 let stall =
                     self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + STALL)));

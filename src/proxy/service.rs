@@ -152,13 +152,18 @@ impl Proxy {
             Some(review) => Some((review, review_body(&mut request).await?)),
             None => None,
         };
-        // A stream is entered before the index is looked at, so that no change falls between the two.
+        // What goes on is entered before the index is looked at, so that no change falls between the two.
         let upgrade = asks_to_upgrade(&request)?;
         let long = upgrade || matches!(&target.request, RequestInfo::Resource(r) if r.is_long_running());
-        let registered = if long { Some(self.register(&caller, &target)?) } else { None };
+        let mutates = matches!(&target.request, RequestInfo::Resource(r) if r.mutates());
+        let registered = match long || mutates || !request.body().is_end_stream() {
+            true => Some(self.register(&caller, &target, long)?),
+            false => None,
+        };
 
+        let now = clock::now();
         let snapshot = self.index.snapshot();
-        let owner = snapshot.live_owner(&caller.token, now).ok_or_else(unauthenticated)?;
+        let owner = snapshot.still_live(&caller.token, now).ok_or_else(unauthenticated)?;
         let ctx = Context {
             snapshot: &snapshot,
             asker: Asker { user: &owner.object, scopes: &caller.token.record.scopes },
@@ -190,7 +195,6 @@ impl Proxy {
         let head = self.head(&request, &target, &upstream, &caller, &decision, impersonation, upgrade, id)?;
         drop(snapshot);
 
-        let mutates = matches!(&target.request, RequestInfo::Resource(r) if r.mutates());
         if mutates {
             self.audit.intent(id, Surface::Kube, &seen.what).await.map_err(|why| {
                 warn!(%why, "audit intent not written");
@@ -198,6 +202,10 @@ impl Proxy {
             })?;
         }
         let finish = Finish::new(self.clone(), id, &seen.what, &target.request, started, long);
+        let right = match registered {
+            Some(registered) => Watched::Entered(registered),
+            None => Watched::Later(Box::new(key(&caller, target))),
+        };
         let route = if upgrade {
             Route::Upgrade
         } else if long {
@@ -205,7 +213,7 @@ impl Proxy {
         } else {
             Route::Short
         };
-        self.forward(request, head, body, &upstream, route, registered, finish).await
+        self.forward(request, head, body, &upstream, route, right, finish).await
     }
 
     fn authenticate(&self, headers: &HeaderMap, what: &mut What) -> Result<Caller, Refusal> {
@@ -219,20 +227,15 @@ impl Proxy {
         Ok(caller)
     }
 
-    fn register(&self, caller: &Caller, target: &Target) -> Result<Registered, Refusal> {
-        if self.streams.count_of(&caller.token.record.user) >= self.settings.max_streams_per_user {
+    fn register(&self, caller: &Caller, target: &Target, long: bool) -> Result<Registered, Refusal> {
+        if long && self.streams.count_of(&caller.token.record.user) >= self.settings.max_streams_per_user {
             let message = format!(
                 "you have {} long-running responses open, which is the most one account may have; close some",
                 self.settings.max_streams_per_user
             );
             return Err(refusal("too-many-streams", Status::too_many_requests(message, 10)));
         }
-        Ok(self.streams.register(StreamKey {
-            token: caller.token.clone(),
-            cluster: target.cluster.clone(),
-            narrowed: target.project.clone(),
-            request: target.request.clone(),
-        }))
+        Ok(self.streams.register(key(caller, target.clone())))
     }
 
     fn review(&self, review: Review, ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Reviewed, Refusal> {
@@ -312,7 +315,7 @@ impl Proxy {
         whole: Option<Bytes>,
         upstream: &Upstream,
         route: Route,
-        registered: Option<Registered>,
+        watched: Watched,
         finish: Finish,
     ) -> Result<Response<ProxyBody>, Refusal> {
         let client = (route == Route::Upgrade).then(|| hyper::upgrade::on(&mut request));
@@ -336,17 +339,18 @@ impl Proxy {
                 }
             }
         };
-        // A stream may be cut while the cluster has not answered yet.
+        // The right may end while the request is still being sent, or while the cluster has not answered yet. With the
+        // answer's future the connection goes, so that a request of which a part is missing never becomes whole.
         let cut = async {
-            match &registered {
-                Some(registered) => registered.cut.cancelled().await,
-                None => std::future::pending().await,
+            match &watched {
+                Watched::Entered(registered) => registered.cut.cancelled().await,
+                Watched::Later(_) => std::future::pending().await,
             }
         };
         let answer = tokio::select! {
             biased;
             () = cut => {
-                let cause = registered.as_ref().and_then(|r| r.cut.cause()).unwrap_or("cut");
+                let cause = watched.cause();
                 return Ok(finish.fail(cause, unauthenticated_or_forbidden(cause)));
             }
             answer = tokio::time::timeout(deadline, answer) => answer,
@@ -369,7 +373,7 @@ impl Proxy {
         let mut finish = finish;
         finish.answered(response.status());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let (Some(client), Some(registered)) = (client, registered) else {
+            let (Some(client), Watched::Entered(registered)) = (client, watched) else {
                 return Ok(
                     finish.fail("upstream-answer", Status::bad_gateway("the cluster switched protocols unasked"))
                 );
@@ -390,9 +394,10 @@ impl Proxy {
         let (mut parts, body) = response.into_parts();
         rewrite::to_client(&mut parts.headers);
         parts.version = Version::default();
-        let relayed = match registered {
-            Some(registered) => Relayed::long(body, finish, registered, lease),
-            None => Relayed::short(body, finish),
+        let relayed = match watched {
+            Watched::Entered(registered) if finish.long => Relayed::long(body, finish, registered, lease),
+            Watched::Entered(registered) => Relayed::entered(body, finish, registered),
+            Watched::Later(key) => Relayed::short(body, finish, key),
         };
         Ok(Response::from_parts(parts, ProxyBody::Relayed(Box::new(relayed))))
     }
@@ -403,6 +408,23 @@ enum Route {
     Short,
     Streaming,
     Upgrade,
+}
+
+/// How the right to a request is watched over while it lasts.
+enum Watched {
+    /// By the register.
+    Entered(Registered),
+    /// Not at all, unless the answer lingers.
+    Later(Box<StreamKey>),
+}
+
+impl Watched {
+    fn cause(&self) -> &'static str {
+        match self {
+            Watched::Entered(registered) => registered.cut.cause().unwrap_or("cut"),
+            Watched::Later(_) => "cut",
+        }
+    }
 }
 
 enum Reviewed {
@@ -447,6 +469,12 @@ fn place(target: &Target) -> Place<'_> {
         RequestInfo::Path(_) => "",
     };
     Place { cluster: &target.cluster, project: target.project.as_deref(), namespace }
+}
+
+/// What a request is admitted for, to be judged again.
+fn key(caller: &Caller, target: Target) -> StreamKey {
+    let Target { cluster, project, request, forward: _ } = target;
+    StreamKey { token: caller.token.clone(), cluster, narrowed: project, request }
 }
 
 fn describe(decision: &Decision, what: &mut What) {
@@ -612,6 +640,17 @@ impl Finish {
             meters::streams(&self.proxy.metrics, self.kind, 1);
             self.proxy.audit.note(&self.id, Stage::Opened, Surface::Kube, self.what.clone());
         }
+    }
+
+    /// Time since the request came.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Enters what lingers in the register, where it is judged at once.
+    pub fn enter(&self, key: StreamKey) -> Registered {
+        let Proxy { streams, index, decider, .. } = &*self.proxy;
+        streams.enter_late(key, index, &**decider)
     }
 
     /// Bytes went to the client.

@@ -1,4 +1,7 @@
-//! Register: every long-running response, and the cut when its right ends.
+//! Register: everything that goes on for a while, and the cut when its right ends.
+//!
+//! Long-running responses are entered, and writes for as long as they last: their client decides when the body is
+//! complete, so one begun before a suspension could be finished after it. Other answers are entered once they linger.
 //!
 //! A stream is judged again with every version of the index and at the next expiry. It goes on only while the same
 //! decision that admitted it would still admit it, so that suspension, revocation, an ended or narrowed grant or role, a
@@ -153,6 +156,20 @@ impl Streams {
         Registered { streams: self.clone(), id, cut }
     }
 
+    /// Enters what turned out to go on for longer than it seemed to, and judges it at once: what changed since it was
+    /// admitted was not watched for.
+    pub fn enter_late(self: &Arc<Self>, key: StreamKey, index: &Index, decider: &dyn Decide) -> Registered {
+        let registered = self.register(key.clone());
+        let refused = match index.is_fresh() {
+            true => key.refused(decider, &index.snapshot(), clock::now()),
+            false => Some("stale"),
+        };
+        if let Some(cause) = refused {
+            registered.cut.now(cause);
+        }
+        registered
+    }
+
     /// Number of streams of an account.
     pub fn count_of(&self, user: &str) -> usize {
         self.entries.lock().per_user.get(user).copied().unwrap_or_default()
@@ -206,7 +223,8 @@ impl Streams {
             self.judged.send_replace(seen.generation);
             tokio::select! {
                 changed = state.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(TICK), if !self.is_empty() => {}
+                // Also while there is none: the first to come may end by time before anything else changes.
+                () = tokio::time::sleep(TICK) => {}
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use bailiwick::proxy::ProxySettings;
 use bailiwick::records::{Account, Suspension};
+use bailiwick::resources::token::Audience;
 use bailiwick::store::sealed::Binding;
 use bailiwick::store::{Key, Kind};
 use serde_json::json;
@@ -199,4 +201,80 @@ async fn others_go_on() {
     let mut buf = [0; 64];
     let n = tokio::time::timeout(DEADLINE, stream.read(&mut buf)).await.expect("more events").unwrap();
     assert!(n > 0);
+}
+
+async fn until(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Who is about to lose a right could begin writes beforehand, hold back the last byte of each, and finish them later
+/// with a content of its choice: the API server authorises a request by its head.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_begun_before_the_cut_is_not_finished_after_it() {
+    for (what, headers, first, rest) in [
+        ("length", "Content-Length: 10\r\n", "01234", "56789"),
+        ("chunks", "Transfer-Encoding: chunked\r\n", "5\r\n01234\r\n", "5\r\n56789\r\n0\r\n\r\n"),
+    ] {
+        // Time enough: it is not the deadline of the answer that ends it.
+        let settings = ProxySettings { response_timeout: DEADLINE, ..ProxySettings::default() };
+        let world = World::start_with(settings).await;
+        let mut stream = world.connect().await;
+        let head = format!(
+            "POST {NS}/configmaps HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {}\r\nConnection: close\r\n{headers}\r\n{first}",
+            world.token
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        until("the head must reach the cluster", || !world.seen.lock().is_empty()).await;
+        world.delete(Kind::Grant, "jane-shop").await;
+        world.proxy.streams().settled(&world.index).await;
+        let _ = stream.write_all(rest.as_bytes()).await;
+        let mut answer = vec![];
+        let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut answer)).await.expect("an answer in time");
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        assert!(text.starts_with("HTTP/1.1 403"), "{what}: {text}");
+        assert!(world.wholes.lock().is_empty(), "{what}: the cluster received the whole write");
+        assert_eq!(world.proxy.streams().len(), 0, "{what}: it stays in the register");
+    }
+}
+
+/// An answer that no parameter calls long-running, and that does not end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_answer_that_lingers_is_cut_too() {
+    let world = World::start().await;
+    let mut stream = world.connect().await;
+    let head =
+        format!("GET {NS}/configmaps/drips HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {}\r\n\r\n", world.token);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut buf = [0; 4096];
+    let n = tokio::time::timeout(DEADLINE, stream.read(&mut buf)).await.expect("a head in time").unwrap();
+    assert!(buf[..n].starts_with(b"HTTP/1.1 200"));
+    world.delete(Kind::Grant, "jane-shop").await;
+    let acknowledged = Instant::now();
+    let last = last_byte(stream, acknowledged).await;
+    assert!(last < 2 * BOUND, "it went on for {last:?}");
+}
+
+/// Time alone ends a stream, though nothing else happens after it was opened.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_runs_out_while_nothing_else_happens() {
+    let world = World::start().await;
+    let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(1500);
+    let token = world.issue_for("jane", Default::default(), Audience::Kube, &soon.to_string()).await;
+    // The judge has seen the token and goes to sleep with nothing to judge.
+    world.proxy.streams().settled(&world.index).await;
+    let mut stream = world.connect().await;
+    let head = format!("GET {NS}/pods?watch=1 HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut buf = [0; 4096];
+    let n = tokio::time::timeout(DEADLINE, stream.read(&mut buf)).await.expect("a head in time").unwrap();
+    assert!(buf[..n].starts_with(b"HTTP/1.1 200"));
+    while jiff::Timestamp::now() < soon {
+        tokio::task::yield_now().await;
+    }
+    let last = last_byte(stream, Instant::now()).await;
+    assert!(last < BOUND, "it went on for {last:?}");
 }

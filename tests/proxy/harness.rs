@@ -53,6 +53,9 @@ pub struct Seen {
 
 pub type Seens = Arc<Mutex<Vec<Seen>>>;
 
+/// Lengths of the bodies that the cluster received to their end.
+pub type Wholes = Arc<Mutex<Vec<usize>>>;
+
 /// How the recording cluster answers, by path.
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -64,6 +67,7 @@ pub struct World {
     pub index: Arc<Index>,
     pub proxy: Arc<Proxy>,
     pub seen: Seens,
+    pub wholes: Wholes,
     pub token: String,
     connector: TlsConnector,
     audit_dir: std::path::PathBuf,
@@ -95,7 +99,8 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::new();
         let seen = Seens::default();
-        let cluster = recording_cluster(&pki, seen.clone()).await;
+        let wholes = Wholes::default();
+        let cluster = recording_cluster(&pki, seen.clone(), wholes.clone()).await;
 
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::open(&dir.path().join("data"), SqliteSettings::default()).unwrap());
@@ -136,6 +141,7 @@ impl World {
             index,
             proxy,
             seen,
+            wholes,
             token: String::new(),
             connector: pki.connector(&[b"http/1.1"]),
             audit_dir,
@@ -374,7 +380,7 @@ impl Pki {
 
 // ===== the recording cluster =====
 
-async fn recording_cluster(pki: &Pki, seen: Seens) -> SocketAddr {
+async fn recording_cluster(pki: &Pki, seen: Seens, wholes: Wholes) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut config = pki.server();
@@ -382,10 +388,10 @@ async fn recording_cluster(pki: &Pki, seen: Seens) -> SocketAddr {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
-            let (acceptor, seen) = (acceptor.clone(), seen.clone());
+            let (acceptor, seen, wholes) = (acceptor.clone(), seen.clone(), wholes.clone());
             tokio::spawn(async move {
                 let Ok(tls) = acceptor.accept(tcp).await else { return };
-                let service = service_fn(move |request| answer(request, seen.clone()));
+                let service = service_fn(move |request| answer(request, seen.clone(), wholes.clone()));
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
                 let _ = builder.serve_connection_with_upgrades(TokioIo::new(tls), service).await;
             });
@@ -395,7 +401,7 @@ async fn recording_cluster(pki: &Pki, seen: Seens) -> SocketAddr {
 }
 
 /// Answers by the name of the object asked for.
-async fn answer(mut request: Request<Incoming>, seen: Seens) -> Result<Response<Body>, hyper::Error> {
+async fn answer(mut request: Request<Incoming>, seen: Seens, wholes: Wholes) -> Result<Response<Body>, hyper::Error> {
     seen.lock()
         .push(Seen { target: request.uri().path_and_query().unwrap().to_string(), headers: request.headers().clone() });
     let whole = |text: &str| Full::new(Bytes::from(text.to_owned())).boxed_unsync();
@@ -412,7 +418,7 @@ async fn answer(mut request: Request<Incoming>, seen: Seens) -> Result<Response<
     if path.ends_with("/hangs") {
         std::future::pending::<()>().await;
     }
-    if query.contains("watch=") || query.contains("follow=") {
+    if query.contains("watch=") || query.contains("follow=") || path.ends_with("/drips") {
         // An event every 10 ms, without end.
         let events = futures::stream::unfold((), |()| async {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -433,6 +439,7 @@ async fn answer(mut request: Request<Incoming>, seen: Seens) -> Result<Response<
         return Ok(response);
     }
     let sent = request.into_body().collect().await?.to_bytes();
+    wholes.lock().push(sent.len());
     let echo = BTreeMap::from([("received", sent.len())]);
     Ok(status(200, whole(&serde_json::to_string(&echo).unwrap())))
 }
