@@ -204,6 +204,7 @@ pub struct ApiState(Arc<Inner>);
 struct Inner {
     parts: ApiParts,
     pages: pages::Pages,
+    watches: watch::Watches,
     // Rules that look at several objects (no prefix within another's, nothing that refers to what is being deleted)
     // need one writer at a time: the store's compare-and-swap is on single objects.
     writes: tokio::sync::Mutex<()>,
@@ -218,7 +219,12 @@ impl ApiState {
     /// Makes the state.
     pub fn new(parts: ApiParts) -> Result<Self, NoRandomness> {
         let pages = pages::Pages::new()?;
-        Ok(Self(Arc::new(Inner { parts, pages, writes: tokio::sync::Mutex::new(()) })))
+        Ok(Self(Arc::new(Inner {
+            parts,
+            pages,
+            watches: watch::Watches::default(),
+            writes: tokio::sync::Mutex::new(()),
+        })))
     }
 }
 

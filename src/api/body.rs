@@ -1,6 +1,7 @@
 //! Request bodies: bounded, JSON or YAML, without duplicate keys.
 
 use std::fmt;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
@@ -16,6 +17,8 @@ use crate::status::Status;
 
 /// Largest body that is read. The API server of Kubernetes takes 3 MiB; etcd takes 1.5 MiB of it.
 pub(super) const MAX_BODY: usize = 1024 * 1024;
+/// Time for a body to arrive.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How a patch is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +49,12 @@ impl<S: Send + Sync> FromRequest<S> for Payload {
     }
 }
 
-async fn collect(body: Body) -> Result<Bytes, Status> {
-    match Limited::new(body, MAX_BODY).collect().await {
+/// Reads a whole body, within bounds of size and time.
+pub(super) async fn collect(body: Body) -> Result<Bytes, Status> {
+    let Ok(collected) = tokio::time::timeout(DEADLINE, Limited::new(body, MAX_BODY).collect()).await else {
+        return Err(Status::timeout("the body did not arrive in time"));
+    };
+    match collected {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(why) if why.downcast_ref::<LengthLimitError>().is_some() => {
             Err(Status::too_large(format!("the body is larger than {MAX_BODY} bytes")))

@@ -16,6 +16,7 @@ use super::params::Query;
 use super::view::View;
 use super::{ApiState, Failure};
 use crate::audit::{Stage, Surface, What};
+use crate::clock;
 use crate::identity::tokens::Caller;
 use crate::index::Snapshot;
 use crate::status::Status;
@@ -124,7 +125,10 @@ impl Call {
         state.0.parts.audit.intent(&self.id, surface, &what).await.map_err(|why| {
             error!(%why, "the audit record cannot be written; refusing");
             Status::unavailable("the audit record cannot be written; nothing was changed")
-        })
+        })?;
+        // Writing it took a moment, in which the caller may have been suspended.
+        let snapshot = state.0.parts.index.snapshot();
+        snapshot.still_live(&self.caller.token, clock::now()).map(|_| ()).ok_or_else(Status::unauthorized)
     }
 
     /// Records that a long-running response begins; the returned guard records its end.

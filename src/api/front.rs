@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -10,6 +11,7 @@ use http::Method;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use tracing::error;
 
+use super::body::collect;
 use super::call::{Arrival, Call};
 use super::params::Query;
 use super::{ApiState, ClientAddress, Failure, Reason};
@@ -29,14 +31,20 @@ const PUBLIC: [&str; 3] = ["/version", "/healthz", "/auth/login"];
 pub(super) async fn front(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
     let public = PUBLIC.contains(&request.uri().path());
     let read = matches!(*request.method(), Method::GET | Method::HEAD);
-    let call = match (public, admit(&state, &request)) {
-        (true, _) => None,
-        (false, Ok(call)) => {
-            request.extensions_mut().insert(call.clone());
-            Some(call)
-        }
-        (false, Err(refusal)) => return finish(Failure(*refusal).into_response()),
-    };
+    let mut call = None;
+    if !public {
+        let admitted = match admit(&state, &request) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return finish(Failure(*refusal).into_response()),
+        };
+        let (arrived, admitted) = match arrive(&state, request, admitted, read).await {
+            Ok(arrived) => arrived,
+            Err(refused) => return finish(refused),
+        };
+        request = arrived;
+        request.extensions_mut().insert(admitted.clone());
+        call = Some(admitted);
+    }
     let work = AssertUnwindSafe(next.run(request)).catch_unwind();
     let outcome = if read {
         work.await.ok()
@@ -53,6 +61,27 @@ pub(super) async fn front(State(state): State<ApiState>, mut request: Request, n
         call.close(&state, read, response.status().as_u16(), reason);
     }
     finish(response)
+}
+
+/// Waits for the whole body, and looks again then who it is and what there is: the client decides when its body ends,
+/// and until then it may have been suspended, or lost the right that it counts on.
+async fn arrive(state: &ApiState, request: Request, call: Call, read: bool) -> Result<(Request, Call), Response> {
+    if request.body().is_end_stream() {
+        return Ok((request, call));
+    }
+    let (parts, body) = request.into_parts();
+    let bytes = match collect(body).await {
+        Ok(bytes) => bytes,
+        Err(refusal) => {
+            call.close(state, read, refusal.code, Some(refusal.message.clone()));
+            return Err(Failure(refusal).into_response());
+        }
+    };
+    let request = Request::from_parts(parts, Body::from(bytes));
+    match admit(state, &request) {
+        Ok(call) => Ok((request, call)),
+        Err(refusal) => Err(Failure(*refusal).into_response()),
+    }
 }
 
 fn admit(state: &ApiState, request: &Request) -> Result<Call, Box<Status>> {

@@ -53,6 +53,7 @@ impl Rights<'_> {
 
     /// Whether the caller may create, replace or patch, judged by what changes.
     pub(super) fn check_change(&self, kind: Kind, verb: &str, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        self.check_alive()?;
         let classes = field_classes(kind, old, Some(new));
         // The roles held come from what is stored, where something is: a change must not give itself its right.
         let object = old.unwrap_or(new);
@@ -61,12 +62,19 @@ impl Rights<'_> {
 
     /// Whether the caller may delete an object.
     pub(super) fn check_delete(&self, kind: Kind, object: &Value) -> Result<(), Status> {
+        self.check_alive()?;
         let classes = field_classes(kind, Some(object), None);
         if self.may(kind, object, "delete", &classes) {
             Ok(())
         } else {
             Err(self.refusal(kind, "delete", object, &classes))
         }
+    }
+
+    /// Whether the credential is still good in this version: a grant says nothing of whether its holder is suspended.
+    fn check_alive(&self) -> Result<(), Status> {
+        let View { snapshot, now } = self.view;
+        snapshot.still_live(&self.caller.token, now).map(|_| ()).ok_or_else(Status::unauthorized)
     }
 
     /// Whether the caller may do an act on an object.

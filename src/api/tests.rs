@@ -3,5 +3,6 @@
 mod acts;
 mod conventions;
 mod harness;
+mod held_back;
 mod watching;
 mod writing;

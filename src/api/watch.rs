@@ -4,7 +4,7 @@
 //! trusted to show the whole picture ends with 410, so that its client lists again: when its caller comes to see
 //! more or less than at the start. It ends without a word when its token dies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::header::{CONTENT_TYPE, HeaderValue};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -39,6 +40,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A watch without `timeoutSeconds` ends after this; clients come again.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Watches that one account may have open. Each looks at its whole kind once a second.
+pub(super) const MAX_WATCHES: usize = 100;
 /// The longest `timeoutSeconds` that is granted.
 const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 
@@ -51,6 +54,11 @@ pub(super) async fn start(
     accepted: Accepted,
 ) -> Answer {
     let parts = &state.0.parts;
+    let Some(place) = state.0.watches.take(call.user()) else {
+        let message =
+            format!("you have {MAX_WATCHES} watches open, which is the most one account may have; close some");
+        return Err(Status::too_many_requests(message, 10).into());
+    };
     let snapshot = call.snapshot.clone();
     let initial = match (options.send_initial_events, options.resource_version) {
         (Some(wanted), _) => wanted,
@@ -93,6 +101,7 @@ pub(super) async fn start(
         initial,
         options,
         closing: call.open(state),
+        _place: place,
     };
     tokio::spawn(watch.run(events, snapshot, Instant::now() + timeout));
     let body = stream::unfold(received, |mut received| async move {
@@ -136,6 +145,41 @@ struct Watch {
     initial: bool,
     initial_events_end: bool,
     closing: Opened,
+    _place: WatchPlace,
+}
+
+/// How many watches each account has open.
+#[derive(Clone, Default)]
+pub(super) struct Watches(Arc<Mutex<HashMap<String, usize>>>);
+
+/// One of the watches of an account; given back when dropped.
+struct WatchPlace {
+    watches: Watches,
+    user: String,
+}
+
+impl Watches {
+    fn take(&self, user: &str) -> Option<WatchPlace> {
+        let mut open = self.0.lock();
+        let count = open.entry(user.to_owned()).or_default();
+        if *count >= MAX_WATCHES {
+            return None;
+        }
+        *count += 1;
+        Some(WatchPlace { watches: self.clone(), user: user.to_owned() })
+    }
+}
+
+impl Drop for WatchPlace {
+    fn drop(&mut self) {
+        let mut open = self.watches.0.lock();
+        if let Some(count) = open.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.user);
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -5,6 +5,7 @@ use futures::StreamExt as _;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::super::watch::MAX_WATCHES;
 use super::harness::{Client, Server, grant, object};
 use crate::store::{Key, Kind};
 
@@ -169,4 +170,29 @@ async fn tokens_that_are_gone_are_told_without_their_secrets() {
     let gone = stream.next().await.unwrap();
     assert_eq!((&gone["type"], &gone["object"]["metadata"]["name"]), (&json!("DELETED"), &json!(other.token_id())));
     assert!(!gone.to_string().contains("hash"), "{gone}");
+}
+
+#[tokio::test]
+async fn the_watches_of_an_account_are_bounded() {
+    let server = Server::start().await;
+    server.user("jane").await;
+    server.user("joe").await;
+    let (jane, joe) = (server.client("jane").await, server.client("joe").await);
+    let mut open = vec![];
+    for _ in 0..MAX_WATCHES {
+        open.push(Stream::open(&jane, "accessroles?watch=1").await);
+    }
+    let one_more = async || {
+        let request = jane.request(Method::GET, "accessroles?watch=1").body(Body::empty()).unwrap();
+        jane.raw(request).await.status().as_u16()
+    };
+    assert_eq!(one_more().await, 429);
+    open.push(Stream::open(&joe, "accessroles?watch=1").await);
+    jane.get("accessroles").await.ok();
+    open.clear();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while one_more().await != 200 {
+        assert!(tokio::time::Instant::now() < deadline, "places are given back");
+        tokio::task::yield_now().await;
+    }
 }
