@@ -120,7 +120,7 @@ impl Metrics {
             streams_cut,
             upstream_connections,
             upstream_errors,
-            audit: AuditCounters { records, dropped },
+            audit: AuditCounters { records, dropped, withheld },
             store_writes,
             index_revision,
             index_generation,
@@ -137,6 +137,7 @@ impl Metrics {
         registry.register("upstream_errors", "Requests that a cluster did not answer", upstream_errors.clone());
         registry.register("audit_records", "Audit records", records.clone());
         registry.register("audit_dropped", "Audit records lost", dropped.clone());
+        registry.register("audit_withheld", "Refusals without a credential not recorded", withheld.clone());
         registry.register("store_writes", "Writes acknowledged by the store", store_writes.clone());
         registry.register("index_revision", "Revision that decisions rest on", index_revision.clone());
         registry.register("index_generation", "Versions of the index so far", index_generation.clone());

@@ -1,5 +1,6 @@
 //! The writer of the audit log: one thread, a buffer that callers append to, and one sync for all who wait.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +24,15 @@ use crate::clock;
 const FLUSH: Duration = Duration::from_secs(1);
 /// Bytes in the buffer that are written without waiting for [`FLUSH`].
 const URGENT: usize = 256 << 10;
+
+/// Longest text in a record, in bytes; names of Kubernetes end at 253. Else a client could fill the log with the names
+/// it asks for, and the files that are kept are few.
+const MAX_TEXT: usize = 512;
+/// As [`MAX_TEXT`], of a reason, which may be a whole message.
+const MAX_REASON: usize = 2048;
+/// Refusals of requests without a credential that are recorded of each surface: so many at once, and so many a second.
+/// Beyond them they are only counted: whoever needs no account could otherwise push everybody's records out of the log.
+const STRANGERS: (f64, f64) = (500.0, 50.0);
 
 /// Settings of the audit log.
 #[derive(Debug, Clone)]
@@ -51,6 +61,8 @@ pub struct AuditCounters {
     pub records: Family<StageLabel, Counter>,
     /// Records lost because the disk did not take them in time.
     pub dropped: Counter,
+    /// Refusals without a credential that were not recorded because there were too many.
+    pub withheld: Counter,
 }
 
 /// Label of [`AuditCounters::records`].
@@ -80,10 +92,31 @@ pub struct Audit {
     thread: Mutex<Option<JoinHandle<()>>>,
     backlog_bytes: usize,
     dropped: Counter,
+    withheld: Counter,
+    strangers: [Mutex<Bucket>; Surface::ALL.len()],
     records: [Counter; Stage::ALL.len()],
     /// Random for the process, then counted.
     request_prefix: String,
     requests: AtomicU64,
+}
+
+/// What may still be recorded of strangers.
+struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn take(&mut self, now: Instant) -> bool {
+        let (most, each_second) = STRANGERS;
+        let refilled = self.left + now.saturating_duration_since(self.at).as_secs_f64() * each_second;
+        (self.left, self.at) = (refilled.min(most), now);
+        let any = self.left >= 1.0;
+        if any {
+            self.left -= 1.0;
+        }
+        any
+    }
 }
 
 struct Shared {
@@ -121,7 +154,7 @@ impl Audit {
     /// Opens the log in the directory of its files (`<data>/audit`), which is made where it is missing.
     pub fn open(directory: &Path, settings: AuditSettings) -> io::Result<Arc<Self>> {
         let AuditSettings { file_bytes, files, backlog_bytes, counters } = settings;
-        let AuditCounters { records, dropped } = counters;
+        let AuditCounters { records, dropped, withheld } = counters;
         let log = Log::open(directory, file_bytes, files)?;
         let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), wake: Condvar::new() });
         let mut random = [0; 8];
@@ -140,6 +173,8 @@ impl Audit {
             thread: Mutex::new(Some(thread)),
             backlog_bytes,
             dropped,
+            withheld,
+            strangers: Surface::ALL.map(|_| Mutex::new(Bucket { left: STRANGERS.0, at: Instant::now() })),
             records: Stage::ALL.map(|stage| records.get_or_create_owned(&StageLabel { stage: stage.as_str() })),
             request_prefix: format!("{:016x}", u64::from_be_bytes(random)),
             requests: AtomicU64::new(0),
@@ -156,8 +191,14 @@ impl Audit {
         Ok(())
     }
 
-    /// Writes a record within a second, and never waits. A record that finds the backlog full is dropped and counted.
+    /// Writes a record within a second, and never waits. A record that finds the backlog full is dropped and counted,
+    /// and one of too many refusals without a credential is withheld and counted.
     pub fn note(&self, id: &str, stage: Stage, surface: Surface, what: What) {
+        let stranger = stage == Stage::Refused && what.token.is_empty();
+        if stranger && !self.strangers[surface as usize].lock().take(Instant::now()) {
+            self.withheld.inc();
+            return;
+        }
         let line = line(id, stage, surface, &what);
         let mut queue = self.shared.queue.lock();
         if queue.closing || queue.bytes() + line.len() > self.backlog_bytes {
@@ -241,6 +282,7 @@ impl Queue {
 
 fn line(id: &str, stage: Stage, surface: Surface, what: &What) -> Vec<u8> {
     let mut line = Vec::with_capacity(512);
+    let what = &*clipped(what);
     let record = Line { time: format!("{:.6}", clock::now()), id, stage, surface, what };
     // Writing to memory fails only where a map key is no string, and there is no map with other keys.
     if let Err(why) = serde_json::to_writer(&mut line, &record) {
@@ -249,6 +291,26 @@ fn line(id: &str, stage: Stage, surface: Surface, what: &What) -> Vec<u8> {
     }
     line.push(b'\n');
     line
+}
+
+/// The same with no text longer than it may be.
+fn clipped(what: &What) -> Cow<'_, What> {
+    let What { group, resource, namespace, name, path, rule, verb, reason, .. } = what;
+    // The others are checked names and ids.
+    let written = [group, resource, namespace, name, path, rule, verb];
+    if written.iter().all(|text| text.len() <= MAX_TEXT) && reason.len() <= MAX_REASON {
+        return Cow::Borrowed(what);
+    }
+    let mut clipped = what.clone();
+    let What { group, resource, namespace, name, path, rule, verb, reason, .. } = &mut clipped;
+    let limited = [group, resource, namespace, name, path, rule, verb].map(|text| (text, MAX_TEXT));
+    for (text, most) in limited.into_iter().chain([(reason, MAX_REASON)]) {
+        if text.len() > most {
+            text.truncate(text.floor_char_boundary(most));
+            text.push('…');
+        }
+    }
+    Cow::Owned(clipped)
 }
 
 /// The thread's side.

@@ -199,3 +199,24 @@ async fn a_record_holds_what_it_was_given_and_nothing_else() {
     assert_eq!(records[0].what, what, "a record does not come back as it was given");
     assert_eq!(records.last().map(|record| &record.what), Some(&What::default()));
 }
+
+/// Whoever needs no account must not be able to push the records of others out of the log.
+#[tokio::test]
+async fn strangers_fill_neither_the_log_nor_a_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let audit = open(&directory, AuditSettings::default());
+    let long = What { name: "ä".repeat(8_000), reason: "r".repeat(16_000), ..What::default() };
+    for _ in 0..5_000 {
+        audit.note("x", Stage::Refused, Surface::Kube, long.clone());
+    }
+    audit.note("y", Stage::Refused, Surface::Auth, What::default());
+    audit.note("z", Stage::Refused, Surface::Kube, What { token: "t".to_owned(), ..What::default() });
+    audit.intent("w", Surface::Kube, &What { token: "t".to_owned(), ..long }).await.unwrap();
+    let records = all(&directory);
+    let of = |id: &str| records.iter().filter(|record| record.id == id).count();
+    assert!((500..1_000).contains(&of("x")), "{}", of("x"));
+    assert_eq!((of("y"), of("z"), of("w")), (1, 1, 1), "other surfaces and known callers are not concerned");
+    assert!(records.iter().all(|record| record.what.name.len() <= MAX_TEXT + 3), "names are cut");
+    assert!(records.iter().all(|record| record.what.reason.len() <= MAX_REASON + 3), "messages are cut");
+    assert_eq!(audit.withheld.get(), 5_000 - of("x") as u64);
+}
