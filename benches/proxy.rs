@@ -47,6 +47,8 @@ async fn bench() -> anyhow::Result<()> {
     report.insert("list_3mb_gzip_vs_nginx".into(), ratio(&gzip, |m| m.per_second));
     report.insert("list_3mb_gzip".into(), rows(&gzip));
 
+    idle_watches(&stage, &mut report).await?;
+
     let cut = load::cut_off(&stage, 200).await?;
     println!("\ncut-off, 200 streams with data flowing: p99 {:.1} ms, worst {:.1} ms", cut.p99, cut.max);
     report.insert("cutoff_ms_p99".into(), json!(cut.p99));
@@ -60,6 +62,29 @@ async fn bench() -> anyhow::Result<()> {
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("proxy.json"), serde_json::to_string_pretty(&Value::Object(report))?)?;
     println!("written: target/bench/proxy.json");
+    Ok(())
+}
+
+/// A GET beside 2,000 idle watches, and what each of them costs.
+async fn idle_watches(stage: &Stage, report: &mut serde_json::Map<String, Value>) -> anyhow::Result<()> {
+    const WATCHES: usize = 2_000;
+    let target = stage.bailiwick("/api/v1/namespaces/bench-web/configmaps/small");
+    let pid = target.pids[0];
+    let alone = load::run(&target, 4, SPAN, false).await?;
+    let before = load::resident_kib(pid)?;
+    let watches = load::open_watches(stage, WATCHES).await?;
+    let each = (load::resident_kib(pid)? - before) / WATCHES as f64;
+    let beside = load::run(&target, 4, SPAN, false).await?;
+    drop(watches);
+    println!(
+        "\nGET p99 {:.2} ms alone, {:.2} ms beside {WATCHES} watches ({:.2} x); {each:.1} KiB a watch; {:.1} MiB before",
+        alone.p99,
+        beside.p99,
+        beside.p99 / alone.p99,
+        before / 1024.0
+    );
+    report.insert("get_p99_with_2000_watches_vs_none".into(), json!(beside.p99 / alone.p99));
+    report.insert("idle_watch_kib".into(), json!(each));
     Ok(())
 }
 

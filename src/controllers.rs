@@ -29,6 +29,7 @@ use tracing::info;
 
 use crate::clusters::Clusters;
 use crate::index::{Index, Snapshot};
+use crate::metrics::Metrics;
 use crate::store::{Revision, Store};
 use crate::tenancy::Tenancy;
 
@@ -66,9 +67,10 @@ impl Controllers {
         store: Arc<dyn Store>,
         clients: Arc<dyn HousekeepingClients>,
         tenancy: Arc<Tenancy>,
+        metrics: Arc<Metrics>,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
-        let shared = Arc::new(Shared::new(index, store, tenancy.clone()));
+        let shared = Arc::new(Shared::new(index, store, tenancy.clone(), metrics));
         let tasks = vec![
             tokio::spawn(tenancy.run(shutdown.clone())),
             tokio::spawn(status::run(shared.clone(), shutdown.clone())),

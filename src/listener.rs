@@ -7,9 +7,9 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use http::{Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Either};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -26,7 +26,9 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use crate::api::ClientAddress;
+use crate::audit::Surface;
 use crate::identity::address::client_address;
+use crate::metrics::{LoginResult, LoginResultLabel, Metrics, VerbClass};
 use crate::proxy::{Proxy, body::ProxyBody, target};
 
 /// Time for the TLS handshake.
@@ -52,6 +54,8 @@ pub struct Doors {
     pub api: axum::Router,
     /// Proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Where requests to our own API are counted; the proxy counts its own.
+    pub metrics: Arc<Metrics>,
 }
 
 /// Accepts connections until `shutdown`, then lets the requests in flight finish within `grace`.
@@ -137,12 +141,50 @@ async fn dispatch(doors: Arc<Doors>, mut request: Request<Incoming>, peer: Socke
         return Ok(doors.proxy.clone().handle(request, address).await.map(Either::Left));
     }
     request.extensions_mut().insert(ClientAddress(address));
+    let counted = Counted::of(&request);
     let request = request.map(|body| axum::body::Body::new(body.map_err(axum::Error::new)));
     let response = match doors.api.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
+    counted.answered(&doors.metrics, response.status());
     Ok(response.map(Either::Right))
+}
+
+/// What is counted of a request to our own API.
+struct Counted {
+    surface: Surface,
+    class: VerbClass,
+    login: bool,
+    started: Instant,
+}
+
+impl Counted {
+    fn of(request: &Request<Incoming>) -> Self {
+        let path = request.uri().path();
+        let surface = if path.starts_with("/auth/") { Surface::Auth } else { Surface::Api };
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let class = match *request.method() {
+            Method::GET | Method::HEAD if watches => VerbClass::Watch,
+            Method::GET | Method::HEAD => VerbClass::Read,
+            _ => VerbClass::Write,
+        };
+        Self { surface, class, login: path == "/auth/login", started: Instant::now() }
+    }
+
+    fn answered(self, metrics: &Metrics, status: StatusCode) {
+        let seconds = (self.class != VerbClass::Watch).then(|| self.started.elapsed().as_secs_f64());
+        metrics.request(self.surface, self.class, status.as_u16(), seconds);
+        if self.login {
+            let result = match status.as_u16() {
+                200 => LoginResult::Ok,
+                403 => LoginResult::MustChange,
+                429 => LoginResult::BackOff,
+                _ => LoginResult::Refused,
+            };
+            metrics.logins.get_or_create(&LoginResultLabel { result }).inc();
+        }
+    }
 }
 
 fn address(doors: &Doors, request: &Request<Incoming>, peer: SocketAddr) -> IpAddr {

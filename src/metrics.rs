@@ -16,9 +16,8 @@ use prometheus_client::registry::Registry;
 use tracing::error;
 
 pub use self::labels::{
-    CauseLabel, ClusterErrorLabel, ClusterLabel, ClusterProtocolLabel, ClusterResultLabel, CutCause, LoginResult,
-    LoginResultLabel, Protocol, ReasonLabel, Refusal, RequestLabel, StreamKind, StreamLabel, Success, SurfaceLabel,
-    UpstreamError, VerbClass,
+    CauseLabel, ClusterErrorLabel, ClusterLabel, ClusterResultLabel, CutCause, LoginResult, LoginResultLabel,
+    ReasonLabel, Refusal, RequestLabel, StreamKind, StreamLabel, Success, SurfaceLabel, UpstreamError, VerbClass,
 };
 use crate::audit::{AuditCounters, Surface};
 
@@ -43,8 +42,6 @@ pub struct Metrics {
     pub streams: Family<StreamLabel, Gauge>,
     /// Long-running responses that we ended.
     pub streams_cut: Family<CauseLabel, Counter>,
-    /// Connections to clusters that are open now.
-    pub upstream_connections: Family<ClusterProtocolLabel, Gauge>,
     /// Requests that a cluster did not answer.
     pub upstream_errors: Family<ClusterErrorLabel, Counter>,
     /// Audit; given to [`crate::audit::AuditSettings`].
@@ -94,7 +91,6 @@ impl Metrics {
             refusals: Family::default(),
             streams: Family::default(),
             streams_cut: Family::default(),
-            upstream_connections: Family::default(),
             upstream_errors: Family::default(),
             audit: AuditCounters::default(),
             store_writes: Counter::default(),
@@ -118,7 +114,6 @@ impl Metrics {
             refusals,
             streams,
             streams_cut,
-            upstream_connections,
             upstream_errors,
             audit: AuditCounters { records, dropped, withheld },
             store_writes,
@@ -133,7 +128,6 @@ impl Metrics {
         registry.register("refusals", "Requests refused by us", refusals.clone());
         registry.register("streams", "Long-running responses open", streams.clone());
         registry.register("streams_cut", "Long-running responses ended by us", streams_cut.clone());
-        registry.register("upstream_connections", "Connections to clusters open", upstream_connections.clone());
         registry.register("upstream_errors", "Requests that a cluster did not answer", upstream_errors.clone());
         registry.register("audit_records", "Audit records", records.clone());
         registry.register("audit_dropped", "Audit records lost", dropped.clone());
@@ -164,9 +158,6 @@ impl Metrics {
     pub fn forget_cluster(&self, cluster: &str) {
         let cluster: std::sync::Arc<str> = cluster.into();
         self.cluster_usable.remove(&ClusterLabel { cluster: cluster.clone() });
-        for protocol in Protocol::ALL {
-            self.upstream_connections.remove(&ClusterProtocolLabel { cluster: cluster.clone(), protocol });
-        }
         for kind in UpstreamError::ALL {
             self.upstream_errors.remove(&ClusterErrorLabel { cluster: cluster.clone(), kind });
         }

@@ -33,7 +33,7 @@ use crate::identity::bootstrap::Bootstrap;
 use crate::identity::last_used::LastUsed;
 use crate::index::Index;
 use crate::listener::{self, Doors};
-use crate::metrics::Metrics;
+use crate::metrics::{ClusterLabel, Metrics};
 use crate::proxy::{Proxy, ProxyParts, ProxySettings};
 use crate::store::Store;
 use crate::store::sealed::Sealer;
@@ -127,8 +127,14 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 
     let clusters = Clusters::start(index.clone(), dyn_store.clone(), sealer.clone(), shutdown.child_token());
     let tenancy = Arc::new(Tenancy::new(dyn_store.clone(), index.clone()));
-    let controllers =
-        Controllers::start(index.clone(), dyn_store.clone(), clusters.clone(), tenancy.clone(), shutdown.child_token());
+    let controllers = Controllers::start(
+        index.clone(),
+        dyn_store.clone(),
+        clusters.clone(),
+        tenancy.clone(),
+        metrics.clone(),
+        shutdown.child_token(),
+    );
     let last_used = Arc::new(LastUsed::new(dyn_store.clone(), index.clone()));
     tasks.spawn(last_used.clone().run(shutdown.child_token()));
     let proxy = Proxy::new(ProxyParts {
@@ -171,12 +177,13 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     });
     tasks.spawn(until(shutdown.child_token(), keep_certificate(tls.reloader)));
     tasks.spawn(until(shutdown.child_token(), purge(accounts.clone())));
-    tasks.spawn(until(shutdown.child_token(), follow_index(index.clone(), metrics)));
+    tasks.spawn(until(shutdown.child_token(), follow_index(index.clone(), metrics.clone())));
     admin_socket::start(&settings.data_dir, dyn_store, sealer, shutdown.child_token(), &tasks)?;
 
     let doors = Arc::new(Doors {
         proxy: proxy.clone(),
         api: api::router(api),
+        metrics,
         trusted_proxies: settings.trusted_proxies.clone(),
     });
     let accepting = tokio::spawn(listener::serve(listener, tls.config, doors, shutdown.clone(), GRACE));
@@ -272,10 +279,24 @@ async fn purge(accounts: Accounts) {
 
 async fn follow_index(index: Arc<Index>, metrics: Arc<Metrics>) {
     let mut state = index.subscribe();
+    let mut known = std::collections::BTreeSet::new();
     loop {
         let seen = *state.borrow_and_update();
         metrics.index_revision.set(seen.applied.0);
         metrics.index_generation.set(seen.generation);
+        let snapshot = index.snapshot();
+        for (name, observed) in &snapshot.observed {
+            known.insert(name.clone());
+            let label = ClusterLabel { cluster: name.clone() };
+            metrics.cluster_usable.get_or_create(&label).set(i64::from(observed.usable));
+        }
+        known.retain(|name| {
+            let kept = snapshot.clusters.contains_key(name);
+            if !kept {
+                metrics.forget_cluster(name);
+            }
+            kept
+        });
         if state.changed().await.is_err() {
             return;
         }

@@ -96,6 +96,52 @@ async fn drive(mut sender: Sender, target: &Target, end: Instant, gzip: bool) ->
     Ok(took)
 }
 
+/// Watches that are open and idle; they end when this is dropped.
+pub struct Watches {
+    _tasks: Vec<tokio::task::JoinHandle<()>>,
+    _responses: Vec<http::Response<hyper::body::Incoming>>,
+}
+
+/// Opens idle watches, as client-go does: many on one HTTP/2 connection.
+pub async fn open_watches(stage: &Stage, count: usize) -> anyhow::Result<Watches> {
+    const PER_CONNECTION: usize = 250;
+    let target = stage.bailiwick("/api/v1/namespaces/bench-web/pods?watch=1");
+    let mut tls = (*target.tls).clone();
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let connector = TlsConnector::from(Arc::new(tls));
+    let (mut tasks, mut responses) = (vec![], vec![]);
+    for _ in 0..count.div_ceil(PER_CONNECTION) {
+        let tcp = TcpStream::connect(("127.0.0.1", target.port)).await?;
+        let tls = connector.connect(ServerName::try_from("127.0.0.1")?, tcp).await?;
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(tls)).await?;
+        tasks.push(tokio::spawn(async move {
+            let _ = connection.await;
+        }));
+        let opening = (0..PER_CONNECTION.min(count - responses.len())).map(|_| {
+            let request = http::Request::get(format!("https://127.0.0.1:{}{}", target.port, target.path))
+                .header("authorization", format!("Bearer {}", target.token.clone().unwrap_or_default()))
+                .body(Empty::<Bytes>::new());
+            let mut sender = sender.clone();
+            async move { anyhow::Ok(sender.send_request(request?).await?) }
+        });
+        for response in futures::future::try_join_all(opening).await? {
+            if !response.status().is_success() {
+                bail!("watch answered {}", response.status());
+            }
+            responses.push(response);
+        }
+    }
+    Ok(Watches { _tasks: tasks, _responses: responses })
+}
+
+/// Resident memory of a process in KiB.
+pub fn resident_kib(pid: u32) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+}
+
 /// CPU seconds that processes have used.
 fn cpu(pids: &[u32]) -> anyhow::Result<f64> {
     let mut ticks = 0u64;

@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::index::Index;
+use crate::metrics::Metrics;
 use crate::store::{Revision, Store};
 use crate::tenancy::Tenancy;
 
@@ -61,6 +62,7 @@ pub(super) struct ClusterState {
 }
 
 pub(super) struct Shared {
+    pub(super) metrics: Arc<Metrics>,
     pub(super) index: Arc<Index>,
     pub(super) store: Arc<dyn Store>,
     pub(super) tenancy: Arc<Tenancy>,
@@ -70,9 +72,9 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(index: Arc<Index>, store: Arc<dyn Store>, tenancy: Arc<Tenancy>) -> Self {
+    pub(super) fn new(index: Arc<Index>, store: Arc<dyn Store>, tenancy: Arc<Tenancy>, metrics: Arc<Metrics>) -> Self {
         let (namespaces, clusters) = Default::default();
-        Self { index, store, tenancy, namespaces, clusters, changes: watch::channel(0).0 }
+        Self { index, store, tenancy, metrics, namespaces, clusters, changes: watch::channel(0).0 }
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {

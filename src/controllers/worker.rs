@@ -19,6 +19,7 @@ use super::tend::{Outcome, Sight};
 use crate::clusters::names::{LEGACY_IMPERSONATE, ROLE_PREFIX, TENANT_GROUPS, TENANT_GROUPS_KEY};
 use crate::clusters::probe::probe_role;
 use crate::index::{Impersonation, Snapshot};
+use crate::metrics::{ClusterResultLabel, Success};
 use crate::store::Revision;
 
 /// Namespaces that are worked on at the same time.
@@ -242,6 +243,9 @@ impl Worker {
     fn settle(&mut self, snapshot: &Snapshot, namespace: String, outcome: Outcome) {
         let Outcome { written, deleted, mut state, again } = outcome;
         let wrote = !written.is_empty() || !deleted.is_empty();
+        let result = if again { Success::Error } else { Success::Ok };
+        let label = ClusterResultLabel { cluster: self.cluster.as_str().into(), result };
+        self.shared.metrics.reconciles.get_or_create(&label).inc();
         for (kind, object) in deleted {
             self.observed.remove(kind, &object);
         }

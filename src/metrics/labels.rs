@@ -104,18 +104,6 @@ label_values! {
 }
 
 label_values! {
-    /// How we talk to a cluster.
-    Protocol {
-        /// HTTP/1.1, kept alive.
-        H1 = "h1",
-        /// HTTP/2.
-        H2 = "h2",
-        /// An upgraded HTTP/1.1 connection.
-        Upgrade = "upgrade",
-    }
-}
-
-label_values! {
     /// Why a cluster did not answer.
     UpstreamError {
         /// No connection.
@@ -199,15 +187,6 @@ pub struct CauseLabel {
 pub struct ClusterLabel {
     /// Name of the Cluster resource.
     pub cluster: Arc<str>,
-}
-
-/// A registered cluster and a protocol.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ClusterProtocolLabel {
-    /// Name of the Cluster resource.
-    pub cluster: Arc<str>,
-    /// Protocol.
-    pub protocol: Protocol,
 }
 
 /// A registered cluster and an error.

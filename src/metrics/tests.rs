@@ -15,8 +15,6 @@ fn counts_under_the_promised_names() {
     metrics.streams.get_or_create(&StreamLabel { kind: StreamKind::Upgrade }).inc();
     metrics.streams_cut.get_or_create(&CauseLabel { cause: CutCause::Account }).inc();
     let cluster: std::sync::Arc<str> = "demo".into();
-    let label = ClusterProtocolLabel { cluster: cluster.clone(), protocol: Protocol::H2 };
-    metrics.upstream_connections.get_or_create(&label).set(3);
     let label = ClusterErrorLabel { cluster: cluster.clone(), kind: UpstreamError::Timeout };
     metrics.upstream_errors.get_or_create(&label).inc();
     metrics.audit.dropped.inc();
@@ -37,7 +35,6 @@ fn counts_under_the_promised_names() {
         ("bailiwick_refusals_total{reason=\"forbidden\"}", "1"),
         ("bailiwick_streams{kind=\"upgrade\"}", "1"),
         ("bailiwick_streams_cut_total{cause=\"account\"}", "1"),
-        ("bailiwick_upstream_connections{cluster=\"demo\",protocol=\"h2\"}", "3"),
         ("bailiwick_upstream_errors_total{cluster=\"demo\",kind=\"timeout\"}", "1"),
         ("bailiwick_audit_records_total{stage=\"intent\"}", "1"),
         ("bailiwick_audit_dropped_total", "1"),

@@ -10,6 +10,7 @@ use bailiwick::clusters::names::*;
 use bailiwick::controllers::{ActError, Controllers, HousekeepingClients, NamespaceActs};
 use bailiwick::domain::names::{cluster_group, kubernetes_user, project_group};
 use bailiwick::index::{Index, Observation, ObservedCluster};
+use bailiwick::metrics::Metrics;
 use bailiwick::records::ClusterCredential;
 use bailiwick::store::sealed::{Binding, Sealer};
 use bailiwick::store::sqlite::{SqliteSettings, SqliteStore};
@@ -76,7 +77,14 @@ impl Service {
         let shutdown = CancellationToken::new();
         tokio::spawn(observe(site, index.clone(), reachable.clone(), shutdown.clone()));
         let clients = Arc::new(Clients(site.housekeeping().await.client));
-        let controllers = Controllers::start(index.clone(), store.clone(), clients, tenancy.clone(), shutdown.clone());
+        let controllers = Controllers::start(
+            index.clone(),
+            store.clone(),
+            clients,
+            tenancy.clone(),
+            Arc::new(Metrics::new()),
+            shutdown.clone(),
+        );
         Self { site, store, index, tenancy, controllers, reachable, shutdown, _folder: folder }
     }
 

@@ -122,7 +122,7 @@ impl World {
             index: index.clone(),
             upstreams: Arc::new(One(Arc::new(Upstream::new(&endpoint, "forwarding-secret").unwrap()))),
             audit: audit.clone(),
-            metrics,
+            metrics: metrics.clone(),
             last_used: Arc::new(LastUsed::new(store.clone(), index.clone())),
             settings,
         });
@@ -130,7 +130,8 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let doors = Arc::new(Doors { proxy: proxy.clone(), api: axum::Router::new(), trusted_proxies: vec![] });
+        let doors =
+            Arc::new(Doors { proxy: proxy.clone(), api: axum::Router::new(), trusted_proxies: vec![], metrics });
         let mut server = pki.server();
         server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         tokio::spawn(listener::serve(listener, Arc::new(server), doors, shutdown.clone(), Duration::from_secs(1)));
