@@ -15,7 +15,7 @@ fn the_tree_is_sound() {
 fn what_is_accepted() {
     for line in [
         "serve --data-dir d --listen 127.0.0.1:0",
-        "recover-admin --data-dir d --password-stdin",
+        "recover-admin --data-dir d",
         "login https://x.example.com",
         "login https://x.example.com --username jane --password-stdin --ca-file ca.pem --no-kubeconfig",
         "logout",
