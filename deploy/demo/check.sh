@@ -201,6 +201,12 @@ cut_off() {
 	done
 }
 
+sign_in_again() {
+	bailiwick login --username shop-dev --password-stdin --no-kubeconfig <"$WORK/passwords/shop-dev"
+	bailiwick kubeconfig --expires 7d --merge "$KUBECONFIG"
+	kubectl --context shop@demo get pods
+}
+
 wrong_trust() {
 	env -u BAILIWICK_CA_FILE XDG_CONFIG_HOME="$WORK/tmp/nobody" \
 		"$BAILIWICK" login "$BAILIWICK_URL" --username admin --password-stdin --no-kubeconfig <"$WORK/admin-password"
@@ -324,9 +330,13 @@ walk_cut_off() {
 		-- cut_off
 	check "New requests are refused" by shop-dev want 1 has 'Unauthorized|must be logged in' \
 		-- kubectl --context shop@demo get pods
-	check "A resumed account signs in again" by admin has 'shop-dev resumed' -- bailiwick user resume shop-dev
-	check "but no old token comes back to life" by shop-dev want 1 has 'Unauthorized|must be logged in' \
+	check "Resuming the account" by admin has 'shop-dev resumed' -- bailiwick user resume shop-dev
+	check "brings no old token back to life" by shop-dev want 1 has 'Unauthorized|must be logged in' \
 		-- kubectl --context shop@demo get pods
+	check "It signs in anew, and the new token takes the old one's place in the kubeconfig" by shop-dev \
+		has 'Signed in to' has '^web-.* +1/1 +Running' \
+		shows 'bailiwick login -u shop-dev …; bailiwick kubeconfig --merge FILE; kubectl --context shop@demo get pods' \
+		-- sign_in_again
 	check "The audit log has it all" by admin has 'suspend' has 'resume' -- bailiwick audit --since 10m --limit 1000
 	check "each command in a Pod, with the role that permitted it" by admin has 'pods/exec' has 'member' \
 		-- bailiwick audit --user shop-dev --verb get --since 10m --limit 1000

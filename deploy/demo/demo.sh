@@ -9,6 +9,11 @@
 # is kept).
 set -euo pipefail
 
+# Started in the background by a script, it would have inherited a deaf ear for Ctrl-C, which bash cannot cure itself.
+if [[ -z ${DEMO_SIGNALS:-} ]] && env --default-signal=INT,QUIT true 2>/dev/null; then
+	DEMO_SIGNALS=reset exec env --default-signal=INT,QUIT "${BASH_SOURCE[0]}" "$@"
+fi
+
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 REPOSITORY=$PWD
 DEMO=$REPOSITORY/deploy/demo
@@ -248,11 +253,24 @@ stay() {
 
 # --- the whole --------------------------------------------------------------------------------------------------------------
 
+# In a cluster that was there before, the projects' namespaces go, by the service's own clean-up. The import manifest
+# stays: it is the administrator's, harmless alone, and wanted by the next demo.
+leave_cluster() {
+	[[ -n ${DEMO_KUBECONFIG:-} && -s $WORK/tmp/manifest-demo.yaml ]] || return 0
+	say "cluster demo: removing the projects' namespaces"
+	as admin timeout 30 bailiwick delete -f "$DEMO" --ignore-not-found >"$WORK/logs/leave.log" 2>&1 || true
+	cluster_admin demo timeout 60 kubectl wait --for=delete namespace/shop-web namespace/shop-data \
+		namespace/billing-api --timeout=50s >>"$WORK/logs/leave.log" 2>&1 ||
+		say "some of them are still there; see $WORK/logs/leave.log"
+	say "cluster demo: to remove the import manifest, too: kubectl delete -f $WORK/tmp/manifest-demo.yaml"
+}
+
 finish() {
 	local code=$?
 	trap - EXIT
 	trap '' INT TERM HUP
 	say "stopping"
+	leave_cluster
 	stop_all
 	say "stopped; nothing is left running"
 	exit "$code"

@@ -85,7 +85,7 @@ fn server_error(status: &Status) -> String {
         "Unauthorized" => {
             "error: You must be logged in to the server (Unauthorized); run `bailiwick login` again".to_owned()
         }
-        "Invalid" if !status.details.causes.is_empty() => {
+        "Invalid" if !status.details.causes.is_empty() && !status.details.kind.is_empty() => {
             let causes = &status.details.causes;
             let head = format!("The {} {:?} is invalid:", status.details.kind, status.details.name);
             match causes.as_slice() {
@@ -144,6 +144,9 @@ mod tests {
             shown(Status::invalid("Project", "x", vec![cause("spec.a", "is wrong"), cause("spec.b", "too")])),
             "The Project \"x\" is invalid:\n* spec.a: is wrong\n* spec.b: too"
         );
+        let mut nameless = Status::invalid("", "", vec![cause("clusters", "none")]);
+        nameless.message = "jane has none".into();
+        assert_eq!(shown(nameless), "Error from server (Invalid): jane has none");
         assert_eq!(
             shown(Status::too_many_requests("slow down", 7)),
             "Error from server (TooManyRequests): slow down (try again in 7 s)"
