@@ -6,20 +6,25 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Either};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -31,10 +36,31 @@ use crate::identity::address::client_address;
 use crate::metrics::{LoginResult, LoginResultLabel, Metrics, VerbClass};
 use crate::proxy::{Proxy, body::ProxyBody, target};
 
-/// Time for the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time for the head of a request, and longest silence between two on one connection.
-const HEAD: Duration = Duration::from_secs(30);
+/// How long connections may do nothing, and how many there may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Time for the TLS handshake.
+    pub handshake: Duration,
+    /// Time for the head of a request; for the first one from the handshake on, whatever the protocol.
+    pub head: Duration,
+    /// Longest silence between two requests on one connection; on HTTP/1.1 it is `head`, where that is shorter. Clients
+    /// in Go close theirs after 90 s.
+    pub idle: Duration,
+    /// Most connections.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(30),
+            idle: Duration::from_secs(300),
+            connections: 20_000,
+        }
+    }
+}
+
 /// Largest head, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 /// Streams that one HTTP/2 connection may have open: client-go puts all its watches on one.
@@ -43,8 +69,6 @@ const MAX_STREAMS: u32 = 250;
 const PING: Duration = Duration::from_secs(20);
 /// Bytes that the kernel may hold unsent for a client. Bounds what still arrives after a cut, without bounding the window.
 const NOT_SENT: u32 = 128 * 1024;
-/// Most connections.
-const MAX_CONNECTIONS: usize = 20_000;
 
 /// What is behind the address.
 pub struct Doors {
@@ -66,15 +90,32 @@ pub async fn serve(
     shutdown: CancellationToken,
     grace: Duration,
 ) {
+    serve_within(listener, tls, doors, shutdown, grace, Limits::default()).await;
+}
+
+/// As [`serve`], with other limits.
+pub async fn serve_within(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    doors: Arc<Doors>,
+    shutdown: CancellationToken,
+    grace: Duration,
+    limits: Limits,
+) {
+    let Limits { handshake, head, idle, connections } = limits;
     let acceptor = TlsAcceptor::from(tls);
     let graceful = GracefulShutdown::new();
-    let builder = Arc::new(connection_settings());
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let builder = Arc::new(connection_settings(head));
+    let room = Arc::new(Semaphore::new(connections));
     loop {
-        let Ok(place) = room.clone().acquire_owned().await else { return };
-        let accepted = tokio::select! {
+        let accepting = async {
+            // Never closed, so that there is always a place in the end.
+            let place = room.clone().acquire_owned().await.ok();
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            accepted = accepting => accepted,
         };
         let (tcp, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -92,15 +133,26 @@ pub async fn serve(
             if let Err(why) = prepare(&tcp) {
                 debug!(%why, "socket not set up");
             }
-            let tls = match tokio::time::timeout(HANDSHAKE, acceptor.accept(tcp)).await {
+            let tls = match tokio::time::timeout(handshake, acceptor.accept(tcp)).await {
                 Ok(Ok(tls)) => tls,
                 Ok(Err(why)) => return debug!(%why, %peer, "no TLS"),
                 Err(_) => return debug!(%peer, "no TLS in time"),
             };
-            let service = service_fn(move |request| dispatch(doors.clone(), request, peer));
+            let activity = Arc::new(Activity::new());
+            let service = {
+                let activity = activity.clone();
+                service_fn(move |request| {
+                    let busy = Busy::new(&activity);
+                    let answer = dispatch(doors.clone(), request, peer);
+                    async move { Ok::<_, Infallible>(answer.await?.map(|body| Held { body, _busy: busy })) }
+                })
+            };
             let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
-            if let Err(why) = watcher.watch(connection.into_owned()).await {
-                debug!(%why, %peer, "connection ended");
+            tokio::select! {
+                ended = watcher.watch(connection.into_owned()) => if let Err(why) = ended {
+                    debug!(%why, %peer, "connection ended");
+                },
+                () = activity.is_idle(head, idle) => debug!(%peer, "an idle connection is closed"),
             }
         });
     }
@@ -110,9 +162,87 @@ pub async fn serve(
     }
 }
 
-fn connection_settings() -> auto::Builder<TokioExecutor> {
+/// Whether a connection carries anything, and since when it does not. The library has a time for each head of HTTP/1.1,
+/// but none for the first bytes, which tell the protocol, and HTTP/2 would keep a connection for ever on which nothing
+/// is asked.
+struct Activity(Mutex<Carried>);
+
+struct Carried {
+    requests: usize,
+    since: Instant,
+    any: bool,
+}
+
+impl Activity {
+    fn new() -> Self {
+        Self(Mutex::new(Carried { requests: 0, since: Instant::now(), any: false }))
+    }
+
+    /// Returns when nothing was carried for too long.
+    async fn is_idle(&self, first: Duration, between: Duration) {
+        loop {
+            let end = {
+                let carried = self.0.lock();
+                match (carried.requests, carried.any) {
+                    (0, false) => carried.since + first,
+                    (0, true) => carried.since + between,
+                    _ => Instant::now() + between,
+                }
+            };
+            if end <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(end).await;
+        }
+    }
+}
+
+/// A request under way, until its answer is sent or given up.
+struct Busy(Arc<Activity>);
+
+impl Busy {
+    fn new(activity: &Arc<Activity>) -> Self {
+        let mut carried = activity.0.lock();
+        carried.requests += 1;
+        carried.any = true;
+        Self(activity.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut carried = self.0.0.lock();
+        carried.requests -= 1;
+        carried.since = Instant::now();
+    }
+}
+
+/// An answer's body, for as long as the connection carries it.
+struct Held {
+    body: Either<ProxyBody, axum::body::Body>,
+    _busy: Busy,
+}
+
+impl Body for Held {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn connection_settings(head: Duration) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_HEAD).max_headers(100);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(MAX_HEAD).max_headers(100);
     builder
         .http2()
         .timer(TokioTimer::new())
