@@ -145,7 +145,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         last_used: last_used.clone(),
         settings: ProxySettings::default(),
     });
-    tasks.spawn(until(shutdown.child_token(), proxy.clone().judge()));
+    let judge = tasks.spawn(until(shutdown.child_token(), proxy.clone().judge()));
     let api = ApiState::new(ApiParts {
         store: dyn_store.clone(),
         sealer: sealer.clone(),
@@ -194,6 +194,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     tokio::select! {
         signal = wait_for_signal() => info!(signal = signal?, "going down"),
         ended = index_task => error!(?ended, "the index ended; going down"),
+        // Without it nothing is cut any more.
+        ended = judge => error!(?ended, "the judge of streams ended; going down"),
     }
     operations.draining.store(true, Ordering::Relaxed);
     shutdown.cancel();

@@ -243,4 +243,31 @@ mod tests {
         assert_eq!(collect(Body::from(vec![b' '; MAX_BODY])).await.unwrap().len(), MAX_BODY);
         assert_eq!(collect(Body::from(vec![b' '; MAX_BODY + 1])).await.unwrap_err().code, 413);
     }
+
+    /// Anybody may send a body to `/auth/login`.
+    #[test]
+    fn bombs_are_refused_cheaply() {
+        let deep = |open: &str, close: &str, n: usize| [open.repeat(n), close.repeat(n)].concat();
+        for json in [deep("[", "]", 400_000), deep("{\"a\":", "}", 140_000)] {
+            assert!(parse_json(json.as_bytes()).is_err());
+        }
+        let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let before = format!("*a{}, ", level - 1).repeat(9);
+            laughs.push_str(&format!("a{level}: &a{level} [{before}]\n"));
+        }
+        for yaml in [
+            deep("[", "]", 400_000),
+            deep("[", "]", 1_000),
+            deep("{a: ", "}", 140_000),
+            "- ".repeat(400_000),
+            "? ".repeat(400_000),
+            (0..900).map(|n| " ".repeat(n) + "a:\n").collect(),
+            laughs,
+        ] {
+            let started = std::time::Instant::now();
+            assert!(parse_yaml(yaml.as_bytes()).is_err(), "{:?}", &yaml[..40]);
+            assert!(started.elapsed() < Duration::from_secs(5), "{:?} took {:?}", &yaml[..40], started.elapsed());
+        }
+    }
 }

@@ -90,6 +90,8 @@ impl Snapshot {
             }
             Kind::Platform => {
                 if &*name == "epoch" {
+                    // Of one that does not open nothing is known: no credential is of epoch 0.
+                    self.global_epoch = 0;
                     self.global_epoch = sealer.open::<u64>(key, value).map_err(|e| e.to_string())?.content;
                 }
                 Ok(())

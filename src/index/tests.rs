@@ -79,6 +79,21 @@ async fn an_account_that_does_not_open_may_not_act() {
     assert!(index.snapshot().account_may_act(&jane.object));
 }
 
+/// What it says is not known: it may have been raised.
+#[tokio::test]
+async fn an_epoch_that_does_not_open_lets_nobody_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(directory.path(), SqliteSettings::default()).unwrap());
+    let key = Key::new(Kind::Platform, "epoch");
+    let epoch = |sealer: &Sealer| sealer.seal(&key, Binding { uid: "epoch", version: 1 }, &3u64).unwrap();
+    let revision = store.create(key.clone(), epoch(&sealer())).await.unwrap();
+    let (index, _writer) = Index::start(store.clone(), sealer()).await.unwrap();
+    assert_eq!(index.snapshot().global_epoch, 3);
+    let revision = store.update(key.clone(), revision, epoch(&Sealer::new("test", &[8; 32]))).await.unwrap();
+    soon(index.applied(revision)).await.unwrap();
+    assert_eq!(index.snapshot().global_epoch, 0);
+}
+
 /// Loads amid writes, again and again: nothing falls between the lists and the watch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loading_amid_writes_misses_nothing() {
