@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt as _, pin_mut};
@@ -82,6 +83,8 @@ struct Link {
     /// UID of kube-system when the credential was given.
     expected_uid: Option<String>,
     health: Mutex<Health>,
+    /// Whether the cluster that answers is the one that was imported, as far as is known through this connection.
+    proven: AtomicBool,
     // One probe at a time: two would make the probe's namespace at once, and each would count the other's objects.
     probing: tokio::sync::Mutex<()>,
     /// Wakes the task for a probe out of turn: the cluster was upgraded.
@@ -125,20 +128,19 @@ impl Clusters {
         clusters
     }
 
-    /// The data path with the forwarding account; `None` where there is no cluster of this name or no credential.
+    /// The data path with the forwarding account; `None` where there is no cluster of this name or no credential, or
+    /// where this very connection was not proven yet: what the index says of a cluster may still be of the last one.
     pub fn upstream(&self, cluster: &str) -> Option<Arc<Upstream>> {
         let links = self.links.read();
-        links.get(cluster)?.parts.as_ref().map(|parts| parts.upstream.clone())
+        let link = links.get(cluster).filter(|link| link.proven.load(Ordering::Acquire))?;
+        link.parts.as_ref().map(|parts| parts.upstream.clone())
     }
 
     /// A client with the housekeeping account, while the cluster is proven to be the one that was imported.
     pub fn housekeeping(&self, cluster: &str) -> Option<kube::Client> {
         let links = self.links.read();
         let link = links.get(cluster)?;
-        let proven = {
-            let health = link.health.lock();
-            matches!(health.contact, Contact::Good | Contact::Lost { .. }) && health.kube_system_uid.is_some()
-        };
+        let proven = link.proven.load(Ordering::Acquire);
         link.parts.as_ref().filter(|_| proven).map(|parts| parts.accounts.housekeeping.clone())
     }
 
@@ -270,7 +272,9 @@ impl Clusters {
         let refused = check_upgrade(link.spec.accepted_versions.as_ref(), identity.version).err();
         let expected = link.expected_uid.as_deref();
         let mut health = link.health.lock();
-        if expected.is_some_and(|expected| expected != identity.kube_system_uid) {
+        let is_it = expected.is_none_or(|expected| expected == identity.kube_system_uid);
+        link.proven.store(is_it, Ordering::Release);
+        if !is_it {
             health.contact = Contact::Refused {
                 reason: "AnotherCluster",
                 message: format!(
@@ -432,6 +436,7 @@ impl Link {
             parts,
             expected_uid,
             health: Mutex::new(health),
+            proven: AtomicBool::new(false),
             probing: tokio::sync::Mutex::default(),
             recheck: Notify::new(),
             stop,

@@ -187,10 +187,12 @@ impl Proxy {
             return Err(refusal("upgrade", Status::bad_request("this resource cannot be asked for with Upgrade")));
         }
 
-        let upstream = self
-            .upstreams
-            .upstream(&target.cluster)
-            .ok_or_else(|| refusal("cluster-unusable", Status::unavailable("the cluster has no credential yet")))?;
+        let upstream = self.upstreams.upstream(&target.cluster).ok_or_else(|| {
+            refusal(
+                "cluster-unusable",
+                Status::unavailable("the cluster has no credential, or is just being contacted"),
+            )
+        })?;
         let impersonation = snapshot.observed.get(target.cluster.as_str()).map(|o| o.impersonation).unwrap_or_default();
         let head = self.head(&request, &target, &upstream, &caller, &decision, impersonation, upgrade, id)?;
         drop(snapshot);

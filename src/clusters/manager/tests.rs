@@ -215,7 +215,7 @@ async fn each_kind_of_failure_says_what_is_wrong() {
         assert!(reachable.message.contains(text), "{name}: {}", reachable.message);
         assert!(!serde_json::to_string(&status).unwrap().contains("-token"), "no secret in a status");
         assert!(world.clusters.housekeeping(name).is_none(), "{name}: nothing is sent to whom is not proven");
-        assert!(world.clusters.upstream(name).is_some());
+        assert!(world.clusters.upstream(name).is_none(), "{name}: nor is anything forwarded there");
     }
 }
 
@@ -228,8 +228,48 @@ async fn another_cluster_at_the_same_address_is_refused() {
     let seen = world.observed("swapped", |seen| seen.reason.contains("another cluster")).await;
     assert!(!seen.usable && seen.reason.contains("k-2"));
     assert!(world.clusters.housekeeping("swapped").is_none());
+    assert!(world.clusters.upstream("swapped").is_none());
     let checked = world.clusters.check("swapped").await.unwrap();
     assert!(checked.unwrap_err().contains("another cluster"));
+}
+
+/// When a Cluster is pointed elsewhere, the index speaks of the old connection for a moment longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_connection_carries_nothing_before_it_is_proven() {
+    let world = World::new().await;
+    let body = r#"{"gitVersion":"v1.36.3","metadata":{"uid":"k-1"}}"#;
+    let direct = serve(answer("200 OK", "", body)).await;
+    world.add("demo", &direct, Some(&direct)).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while world.clusters.upstream("demo").is_none() {
+        assert!(Instant::now() < deadline, "the imported cluster is used");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let before = world.clusters.links.read()["demo"].clone();
+    // The credential is given anew: another connection, to somebody who does not answer.
+    let elsewhere = serve(Fake::HangsBeforeTls).await;
+    let key = crate::store::Key::new(Kind::Cluster, "demo");
+    loop {
+        // The status is written meanwhile.
+        let entry = world.store.get(&key).await.unwrap().unwrap();
+        let mut cluster: Cluster = serde_json::from_slice(&entry.value).unwrap();
+        cluster.spec.connection.direct = Some(elsewhere.clone());
+        let value = Bytes::from(serde_json::to_vec(&cluster).unwrap());
+        if world.store.update(key.clone(), entry.revision, value).await.is_ok() {
+            break;
+        }
+    }
+    let key = crate::store::Key::new(Kind::ClusterCredential, "demo");
+    let entry = world.store.get(&key).await.unwrap().unwrap();
+    world.store.delete(key, entry.revision).await.unwrap();
+    world.credential("demo", &elsewhere).await;
+    while world.clusters.links.read()["demo"].parts.is_none()
+        || Arc::ptr_eq(&world.clusters.links.read()["demo"], &before)
+    {
+        assert!(Instant::now() < deadline, "a new connection is made");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(world.clusters.upstream("demo").is_none() && world.clusters.housekeeping("demo").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
