@@ -1,0 +1,22 @@
+//! The main job with the real parts: the real `bailiwick serve`, a real Kubernetes with a kubelet, real kubectl.
+//!
+//! One cluster and one service are shared by all tests of this binary; each test has its own accounts and namespaces
+//! where it changes rights.
+
+#[allow(dead_code)]
+#[path = "proxy/harness.rs"]
+mod proxy_harness;
+
+mod service {
+    mod process;
+    mod site;
+
+    mod bad_input;
+    mod creations;
+    mod cutoff;
+    mod refusals;
+    mod restart;
+    mod sessions;
+    mod verbs;
+    mod walls;
+}
