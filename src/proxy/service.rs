@@ -1,38 +1,40 @@
 //! One request through all stages.
 
+mod answers;
+mod finish;
+mod intake;
+
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{Method, Request, Response, StatusCode, Version};
-use http_body_util::{BodyExt as _, Limited};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
-use tracing::{debug, warn};
+use tracing::warn;
 
+use self::answers::{millis, own, refusal, refused_answer, unauthenticated, unauthenticated_or_forbidden, unreachable};
+pub use self::finish::Finish;
+use self::intake::{asks_to_upgrade, describe, key, parse, place, presented, review_body};
 use super::body::{ProxyBody, Relayed};
-use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Right, Rules};
+use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Rules};
 use super::meters;
-use super::resolve::Place;
 use super::reviews::{self, Answer, Encoding, Review};
 use super::rewrite::{self, Identity};
 use super::streams::{Registered, StreamKey, Streams};
-use super::target::{self, Target};
+use super::target::Target;
 use super::upgrade;
 use crate::audit::{Audit, Stage, Surface, What};
 use crate::clock;
 use crate::clusters::outgoing::Outgoing;
-use crate::clusters::upstream::{Upstream, UpstreamError, Upstreams};
+use crate::clusters::upstream::{Upstream, Upstreams};
 use crate::domain::request::{RequestInfo, Verb};
 use crate::identity::last_used::LastUsed;
 use crate::identity::tokens::{self, Caller};
 use crate::index::{Impersonation, Index};
-use crate::metrics::{Metrics, StreamKind, VerbClass};
+use crate::metrics::{Metrics, VerbClass};
 use crate::resources::token::Audience;
 use crate::status::Status;
 
@@ -439,279 +441,4 @@ struct Seen {
     what: What,
     address: IpAddr,
     request: Option<RequestInfo>,
-}
-
-// ===== pieces of the stages =====
-
-fn parse(request: &Request<Incoming>, what: &mut What) -> Result<Target, Refusal> {
-    let uri = request.uri();
-    let target = target::parse(request.method().as_str(), uri.path(), uri.query())
-        .map_err(|why| refusal("malformed-target", Status::bad_request(why.to_string())))?;
-    what.cluster.clone_from(&target.cluster);
-    match &target.request {
-        RequestInfo::Resource(r) => {
-            r.verb.as_str().clone_into(&mut what.verb);
-            what.group.clone_from(&r.group);
-            what.resource.clone_from(&r.resource);
-            what.namespace.clone_from(&r.namespace);
-            what.name.clone_from(&r.name);
-            what.dry_run = r.dry_run;
-        }
-        RequestInfo::Path(p) => {
-            what.verb = request.method().as_str().to_ascii_lowercase();
-            what.path.clone_from(&p.path);
-        }
-    }
-    Ok(target)
-}
-
-fn place(target: &Target) -> Place<'_> {
-    let namespace = match &target.request {
-        RequestInfo::Resource(r) => r.namespace.as_str(),
-        RequestInfo::Path(_) => "",
-    };
-    Place { cluster: &target.cluster, project: target.project.as_deref(), namespace }
-}
-
-/// What a request is admitted for, to be judged again.
-fn key(caller: &Caller, target: Target) -> StreamKey {
-    let Target { cluster, project, request, forward: _ } = target;
-    StreamKey { token: caller.token.clone(), cluster, narrowed: project, request }
-}
-
-fn describe(decision: &Decision, what: &mut What) {
-    if let Some(project) = &decision.project {
-        what.project.clone_from(project);
-    }
-    match decision.permit.right() {
-        Right::Rule { grant, role, rule } => {
-            what.grant = grant.name.to_string();
-            what.role = role.name.to_string();
-            what.rule = role.rules.describe(*rule);
-        }
-        Right::Discovery => what.rule = "discovery".to_owned(),
-        Right::TenantRead => what.rule = "tenant-read".to_owned(),
-        Right::SelfReview => what.rule = "self-review".to_owned(),
-        Right::Forced => what.rule = "forced".to_owned(),
-    }
-}
-
-/// The credential: exactly one bearer token, in `Authorization` or as a WebSocket subprotocol. Never a cookie.
-fn presented(headers: &HeaderMap) -> Option<String> {
-    let mut lines = headers.get_all(header::AUTHORIZATION).iter();
-    match (lines.next(), lines.next()) {
-        (Some(line), None) => {
-            let (scheme, token) = line.to_str().ok()?.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.to_owned())
-        }
-        (None, _) => {
-            let protocols = rewrite::subprotocols(headers);
-            let mut tokens = protocols.iter().filter_map(|p| p.strip_prefix(rewrite::TOKEN_SUBPROTOCOL));
-            let (Some(encoded), None) = (tokens.next(), tokens.next()) else { return None };
-            String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()
-        }
-        _ => None,
-    }
-}
-
-/// Whether the client asks for another protocol on this connection: SPDY or WebSocket, nothing else.
-fn asks_to_upgrade(request: &Request<Incoming>) -> Result<bool, Refusal> {
-    let headers = request.headers();
-    let mut wanted = headers.get_all(header::UPGRADE).iter();
-    let Some(protocol) = wanted.next() else { return Ok(false) };
-    let named = headers.get_all(header::CONNECTION).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
-    let connection = named.into_iter().any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
-    let known =
-        protocol.to_str().is_ok_and(|p| p.eq_ignore_ascii_case("websocket") || p.eq_ignore_ascii_case("spdy/3.1"));
-    let method = matches!(*request.method(), Method::GET | Method::POST);
-    if connection && known && method && wanted.next().is_none() && request.version() == Version::HTTP_11 {
-        return Ok(true);
-    }
-    let message = "Upgrade is accepted for websocket and SPDY/3.1 over HTTP/1.1, with Connection: Upgrade";
-    Err(refusal("upgrade", Status::bad_request(message)))
-}
-
-async fn review_body(request: &mut Request<Incoming>) -> Result<(Bytes, Encoding), Refusal> {
-    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or_default();
-    let Some(encoding) = Encoding::of(content_type) else {
-        let message = "self reviews are read as JSON or Kubernetes protobuf";
-        return Err(refusal("malformed-review", Status::unsupported_media_type(message)));
-    };
-    let body = Limited::new(request.body_mut(), reviews::MAX_BODY).collect();
-    match tokio::time::timeout(Duration::from_secs(10), body).await {
-        Ok(Ok(collected)) => Ok((collected.to_bytes(), encoding)),
-        Ok(Err(_)) => Err(refusal("malformed-review", Status::too_large("the review is too large, or broke off"))),
-        Err(_) => Err(refusal("malformed-review", Status::timeout("the review did not arrive in time"))),
-    }
-}
-
-/// Answers of a cluster that are not passed on: redirects, which would lead the client's credentials elsewhere; a 401,
-/// which is about our credential and would send kubectl to sign in again; a protocol switch that nobody asked for.
-fn refused_answer(response: &Response<Incoming>, route: Route) -> Option<Status> {
-    let status = response.status();
-    match status.as_u16() {
-        101 if route != Route::Upgrade => Some(Status::bad_gateway("the cluster switched protocols unasked")),
-        301 | 302 | 303 | 307 | 308 => {
-            Some(Status::bad_gateway("the cluster answered with a redirect, which is not followed"))
-        }
-        401 => Some(Status::bad_gateway(
-            "the cluster does not accept the service's credential; its administrator can import it again",
-        )),
-        _ => None,
-    }
-}
-
-fn unreachable(why: &UpstreamError) -> Status {
-    debug!(%why, "cluster not reached");
-    match why {
-        UpstreamError::Full => Status::too_many_requests(why.to_string(), 5),
-        UpstreamError::ConnectTimeout => Status::timeout("the cluster cannot be reached: no connection in time"),
-        UpstreamError::Connect(_) => Status::unavailable("the cluster cannot be reached"),
-        UpstreamError::Broken(_) => Status::bad_gateway("the cluster broke off, or did not answer in HTTP"),
-        UpstreamError::Request(_) => Status::bad_request(why.to_string()),
-    }
-}
-
-fn unauthenticated_or_forbidden(cause: &str) -> Status {
-    match cause {
-        "account" | "token" | "expired" => Status::unauthorized(),
-        cause => Status::forbidden(format!("the right to this ended meanwhile ({cause})")),
-    }
-}
-
-fn refusal(reason: &'static str, status: Status) -> Refusal {
-    Refusal { reason, status }
-}
-
-fn unauthenticated() -> Refusal {
-    refusal("unauthenticated", Status::unauthorized())
-}
-
-fn own(status: Status) -> Response<ProxyBody> {
-    status.into_http().map(|body| {
-        let bytes = futures::FutureExt::now_or_never(body.collect()).and_then(Result::ok).map(|b| b.to_bytes());
-        ProxyBody::Whole(bytes)
-    })
-}
-
-fn millis(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-// ===== the end of a request =====
-
-/// Completes the record of a forwarded request, however it ends; dropped early, the client went away.
-pub struct Finish {
-    proxy: Arc<Proxy>,
-    id: String,
-    what: What,
-    class: VerbClass,
-    kind: StreamKind,
-    started: Instant,
-    mutates: bool,
-    long: bool,
-    opened: bool,
-    sent: Arc<AtomicU64>,
-    received: u64,
-    open: bool,
-}
-
-impl Finish {
-    fn new(proxy: Arc<Proxy>, id: &str, what: &What, request: &RequestInfo, started: Instant, long: bool) -> Self {
-        Self {
-            proxy,
-            id: id.to_owned(),
-            what: what.clone(),
-            class: meters::class(Some(request)),
-            kind: meters::stream(request),
-            started,
-            mutates: matches!(request, RequestInfo::Resource(r) if r.mutates()),
-            long,
-            opened: false,
-            sent: Arc::new(AtomicU64::new(0)),
-            received: 0,
-            open: true,
-        }
-    }
-
-    /// The cluster answered.
-    fn answered(&mut self, status: StatusCode) {
-        self.what.status = Some(status.as_u16());
-        if self.long {
-            self.opened = true;
-            meters::streams(&self.proxy.metrics, self.kind, 1);
-            self.proxy.audit.note(&self.id, Stage::Opened, Surface::Kube, self.what.clone());
-        }
-    }
-
-    /// Time since the request came.
-    pub fn age(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    /// Enters what lingers in the register, where it is judged at once.
-    pub fn enter(&self, key: StreamKey) -> Registered {
-        let Proxy { streams, index, decider, .. } = &*self.proxy;
-        streams.enter_late(key, index, &**decider)
-    }
-
-    /// Bytes went to the client.
-    pub fn count(&mut self, bytes: usize) {
-        self.received += bytes as u64;
-    }
-
-    /// Bytes went both ways.
-    pub fn count_both(&mut self, from_client: u64, from_cluster: u64) {
-        self.sent.store(from_client, Ordering::Relaxed);
-        self.received = from_cluster;
-    }
-
-    /// All of the response was passed on.
-    pub fn complete(&mut self) {
-        self.close("");
-    }
-
-    /// The right ended.
-    pub fn cut(&mut self, cause: &'static str) {
-        self.close(cause);
-    }
-
-    /// A connection broke.
-    pub fn broke(&mut self, why: &'static str) {
-        self.close(why);
-    }
-
-    /// There is no response of the cluster to pass on.
-    fn fail(mut self, reason: &'static str, status: Status) -> Response<ProxyBody> {
-        self.what.status = Some(status.code);
-        self.close(reason);
-        own(status)
-    }
-
-    fn close(&mut self, reason: &str) {
-        if !std::mem::replace(&mut self.open, false) {
-            return;
-        }
-        let mut what = std::mem::take(&mut self.what);
-        reason.clone_into(&mut what.reason);
-        what.bytes_in = Some(self.sent.load(Ordering::Relaxed));
-        what.bytes_out = Some(self.received);
-        what.duration_ms = Some(millis(self.started));
-        meters::answered(&self.proxy.metrics, self.class, &what, self.long, self.started);
-        if self.opened {
-            meters::streams(&self.proxy.metrics, self.kind, -1);
-        }
-        let stage = match (self.opened, self.mutates) {
-            (true, _) => Stage::Closed,
-            (false, true) => Stage::Outcome,
-            (false, false) => Stage::Read,
-        };
-        self.proxy.audit.note(&self.id, stage, Surface::Kube, what);
-    }
-}
-
-impl Drop for Finish {
-    fn drop(&mut self) {
-        self.close("the client went away");
-    }
 }

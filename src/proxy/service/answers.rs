@@ -1,0 +1,67 @@
+//! The way back: what of a cluster's answers is not passed on, and what is said in its place.
+
+use std::time::Instant;
+
+use http::Response;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tracing::debug;
+
+use super::Route;
+use crate::clusters::upstream::UpstreamError;
+use crate::proxy::body::ProxyBody;
+use crate::proxy::decide::Refusal;
+use crate::status::Status;
+
+/// Answers of a cluster that are not passed on: redirects, which would lead the client's credentials elsewhere; a 401,
+/// which is about our credential and would send kubectl to sign in again; a protocol switch that nobody asked for.
+pub(super) fn refused_answer(response: &Response<Incoming>, route: Route) -> Option<Status> {
+    let status = response.status();
+    match status.as_u16() {
+        101 if route != Route::Upgrade => Some(Status::bad_gateway("the cluster switched protocols unasked")),
+        301 | 302 | 303 | 307 | 308 => {
+            Some(Status::bad_gateway("the cluster answered with a redirect, which is not followed"))
+        }
+        401 => Some(Status::bad_gateway(
+            "the cluster does not accept the service's credential; its administrator can import it again",
+        )),
+        _ => None,
+    }
+}
+
+pub(super) fn unreachable(why: &UpstreamError) -> Status {
+    debug!(%why, "cluster not reached");
+    match why {
+        UpstreamError::Full => Status::too_many_requests(why.to_string(), 5),
+        UpstreamError::ConnectTimeout => Status::timeout("the cluster cannot be reached: no connection in time"),
+        UpstreamError::Connect(_) => Status::unavailable("the cluster cannot be reached"),
+        UpstreamError::Broken(_) => Status::bad_gateway("the cluster broke off, or did not answer in HTTP"),
+        UpstreamError::Request(_) => Status::bad_request(why.to_string()),
+    }
+}
+
+pub(super) fn unauthenticated_or_forbidden(cause: &str) -> Status {
+    match cause {
+        "account" | "token" | "expired" => Status::unauthorized(),
+        cause => Status::forbidden(format!("the right to this ended meanwhile ({cause})")),
+    }
+}
+
+pub(super) fn refusal(reason: &'static str, status: Status) -> Refusal {
+    Refusal { reason, status }
+}
+
+pub(super) fn unauthenticated() -> Refusal {
+    refusal("unauthenticated", Status::unauthorized())
+}
+
+pub(super) fn own(status: Status) -> Response<ProxyBody> {
+    status.into_http().map(|body| {
+        let bytes = futures::FutureExt::now_or_never(body.collect()).and_then(Result::ok).map(|b| b.to_bytes());
+        ProxyBody::Whole(bytes)
+    })
+}
+
+pub(super) fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,140 @@
+//! The end of a request: its record and what is counted of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use http::{Response, StatusCode};
+
+use super::Proxy;
+use super::answers::{millis, own};
+use crate::audit::{Stage, Surface, What};
+use crate::domain::request::RequestInfo;
+use crate::metrics::{StreamKind, VerbClass};
+use crate::proxy::body::ProxyBody;
+use crate::proxy::meters;
+use crate::proxy::streams::{Registered, StreamKey};
+use crate::status::Status;
+
+/// Completes the record of a forwarded request, however it ends; dropped early, the client went away.
+pub struct Finish {
+    proxy: Arc<Proxy>,
+    id: String,
+    pub(super) what: What,
+    class: VerbClass,
+    kind: StreamKind,
+    started: Instant,
+    mutates: bool,
+    pub(super) long: bool,
+    opened: bool,
+    pub(super) sent: Arc<AtomicU64>,
+    received: u64,
+    open: bool,
+}
+
+impl Finish {
+    pub(super) fn new(
+        proxy: Arc<Proxy>,
+        id: &str,
+        what: &What,
+        request: &RequestInfo,
+        started: Instant,
+        long: bool,
+    ) -> Self {
+        Self {
+            proxy,
+            id: id.to_owned(),
+            what: what.clone(),
+            class: meters::class(Some(request)),
+            kind: meters::stream(request),
+            started,
+            mutates: matches!(request, RequestInfo::Resource(r) if r.mutates()),
+            long,
+            opened: false,
+            sent: Arc::new(AtomicU64::new(0)),
+            received: 0,
+            open: true,
+        }
+    }
+
+    /// The cluster answered.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        self.what.status = Some(status.as_u16());
+        if self.long {
+            self.opened = true;
+            meters::streams(&self.proxy.metrics, self.kind, 1);
+            self.proxy.audit.note(&self.id, Stage::Opened, Surface::Kube, self.what.clone());
+        }
+    }
+
+    /// Time since the request came.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Enters what lingers in the register, where it is judged at once.
+    pub fn enter(&self, key: StreamKey) -> Registered {
+        let Proxy { streams, index, decider, .. } = &*self.proxy;
+        streams.enter_late(key, index, &**decider)
+    }
+
+    /// Bytes went to the client.
+    pub fn count(&mut self, bytes: usize) {
+        self.received += bytes as u64;
+    }
+
+    /// Bytes went both ways.
+    pub fn count_both(&mut self, from_client: u64, from_cluster: u64) {
+        self.sent.store(from_client, Ordering::Relaxed);
+        self.received = from_cluster;
+    }
+
+    /// All of the response was passed on.
+    pub fn complete(&mut self) {
+        self.close("");
+    }
+
+    /// The right ended.
+    pub fn cut(&mut self, cause: &'static str) {
+        self.close(cause);
+    }
+
+    /// A connection broke.
+    pub fn broke(&mut self, why: &'static str) {
+        self.close(why);
+    }
+
+    /// There is no response of the cluster to pass on.
+    pub(super) fn fail(mut self, reason: &'static str, status: Status) -> Response<ProxyBody> {
+        self.what.status = Some(status.code);
+        self.close(reason);
+        own(status)
+    }
+
+    fn close(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.open, false) {
+            return;
+        }
+        let mut what = std::mem::take(&mut self.what);
+        reason.clone_into(&mut what.reason);
+        what.bytes_in = Some(self.sent.load(Ordering::Relaxed));
+        what.bytes_out = Some(self.received);
+        what.duration_ms = Some(millis(self.started));
+        meters::answered(&self.proxy.metrics, self.class, &what, self.long, self.started);
+        if self.opened {
+            meters::streams(&self.proxy.metrics, self.kind, -1);
+        }
+        let stage = match (self.opened, self.mutates) {
+            (true, _) => Stage::Closed,
+            (false, true) => Stage::Outcome,
+            (false, false) => Stage::Read,
+        };
+        self.proxy.audit.note(&self.id, stage, Surface::Kube, what);
+    }
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        self.close("the client went away");
+    }
+}
