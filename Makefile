@@ -24,7 +24,7 @@ test: ## All tests; those with a real Kubernetes build it the first time
 	cd tests/kubernetes && CGO_ENABLED=0 go vet -trimpath ./... && CGO_ENABLED=0 go test -trimpath ./...
 
 bench: ## Compare with nginx and with no proxy at all; writes target/bench/proxy.json
-	cargo bench --locked
+	cargo bench --locked --bench proxy
 
 lint: ## Formatting, clippy, and the shell scripts where ShellCheck is installed
 	cargo fmt --check
