@@ -138,7 +138,12 @@ impl Running {
     /// When it ended; waits for it.
     #[track_caller]
     pub fn ended(&self) -> Instant {
-        until(&format!("{} ends", self.what), || {
+        self.ended_within(DEADLINE)
+    }
+
+    #[track_caller]
+    pub fn ended_within(&self, limit: Duration) -> Instant {
+        until_within(limit, &format!("{} ends", self.what), || {
             let ended = self.seen.lock().ended;
             ended.map(|(_, at)| at).ok_or_else(|| self.text())
         })
@@ -197,8 +202,13 @@ fn wait(mut child: Child, readers: [thread::JoinHandle<()>; 2], seen: &Mutex<See
 
 /// Waits for a condition; the error is told when it never comes.
 #[track_caller]
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + DEADLINE;
+pub fn until<T>(what: &str, ask: impl FnMut() -> Result<T, String>) -> T {
+    until_within(DEADLINE, what, ask)
+}
+
+#[track_caller]
+fn until_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         match ask() {
             Ok(found) => return found,

@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::process::*;
 use super::site::*;
@@ -81,7 +82,7 @@ fn a_large_copy() {
     let (site, _guard) = site();
     for (name, protocol) in [("large-websocket", Protocol::WebSocket), ("large-spdy", Protocol::Spdy)] {
         let person = site.machine(name, &[("member", "work")]);
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         copy(&Here { site, person, context: "work@demo", protocol }, "1G", 1 << 30);
         println!("1 GiB both ways, {protocol:?}: {:?}", begun.elapsed());
     }
@@ -189,7 +190,10 @@ fn copy(here: &Here, size: &str, bytes: usize) {
         let mut command = here.command(&["cp", "-c", "main", from, to]);
         // kubectl takes what stands before a colon for a Pod, so the local files are named relative to here.
         command.current_dir(&folder);
-        run(command).ok();
+        let copying = Running::start(command);
+        // Ten megabytes a second at the least.
+        copying.ended_within(DEADLINE + Duration::from_millis(bytes as u64 / 10_000));
+        copying.finish().ok();
     };
     copy("there", &remote);
     copy(&remote, "back");
@@ -197,6 +201,7 @@ fn copy(here: &Here, size: &str, bytes: usize) {
     compare.arg(folder.join("there")).arg(folder.join("back"));
     run(compare).ok();
     std::fs::remove_dir_all(folder).unwrap();
+    here.run(&["exec", "busy", "-c", "main", "--", "rm", remote.strip_prefix("busy:").unwrap()], b"").ok();
 }
 
 /// Bytes that do not compress, the same for the same seed.
