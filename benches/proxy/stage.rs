@@ -195,7 +195,7 @@ impl Stage {
              server {{ listen 127.0.0.1:{port} ssl; keepalive_requests 1000000;\n\
              ssl_certificate {tls}/server.crt; ssl_certificate_key {tls}/server.key;\n\
              location / {{ proxy_pass https://api; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header Host 127.0.0.1:{api};\n\
-             proxy_ssl_certificate {d}/client.pem; proxy_ssl_certificate_key {d}/client.key; proxy_ssl_trusted_certificate {d}/ca.pem; proxy_ssl_verify on; proxy_ssl_name 127.0.0.1; proxy_buffering off;\n\
+             proxy_ssl_certificate {d}/client.pem; proxy_ssl_certificate_key {d}/client.key; proxy_ssl_trusted_certificate {d}/ca.pem; proxy_ssl_verify on; proxy_ssl_name localhost; proxy_buffering off;\n\
              proxy_set_header Impersonate-User bailiwick:user:dev; proxy_set_header Impersonate-Group system:masters; }} }} }}\n",
             d = dir.display(),
             api = self.api.port,

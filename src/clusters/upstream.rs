@@ -1,9 +1,10 @@
 //! The data path to a cluster: which connections carry which requests.
 //!
-//! Short requests share keep-alive HTTP/1.1 connections. Long-running responses have their own HTTP/2 connections,
-//! opened by stream count: the API server allows 100 streams a connection, and one shared connection would let two
-//! hundred watches stall a cluster. Upgrades (exec, attach, port-forward) each get a fresh HTTP/1.1 connection, since
-//! HTTP/2 has no `Upgrade`. Redirects are never followed.
+//! Short requests share keep-alive HTTP/1.1 connections. Lists go over HTTP/2, which moves large bodies for less, and
+//! long-running responses over HTTP/2 connections of their own, opened by stream count: the API server allows 100 streams
+//! a connection, and one shared connection would let two hundred watches stall a cluster. Windows are such that a client
+//! that stops reading holds up its own stream only. Upgrades (exec, attach, port-forward) each get a fresh HTTP/1.1
+//! connection, since HTTP/2 has no `Upgrade`. Redirects are never followed.
 
 use std::future::Future;
 use std::io;
@@ -37,10 +38,11 @@ const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
 /// Most idle keep-alive connections a cluster.
 const MAX_IDLE: usize = 128;
-/// Streams on one HTTP/2 connection; the API server refuses the 101st.
-const STREAMS_PER_CONNECTION: usize = 100;
-/// Most HTTP/2 connections a cluster: bounds its long-running responses to 10,000.
-const MAX_STREAM_CONNECTIONS: usize = 100;
+/// Connections for long-running responses: the API server refuses the 101st stream, and events are small. Bounds them to
+/// 10,000 a cluster.
+const LONG_RUNNING: Shape = Shape { streams: 100, window: 64 * 1024, connections: 100 };
+/// Connections for lists: few streams with much room, since they may be large.
+const LISTS: Shape = Shape { streams: 8, window: 1024 * 1024, connections: 64 };
 /// Pings on HTTP/2 connections find a cluster that vanished without a word.
 const PING: Duration = Duration::from_secs(15);
 /// Time for the answer to a ping.
@@ -78,7 +80,8 @@ pub struct Upstream {
     credential: HeaderValue,
     dialer: Dialer,
     short: legacy::Client<Dialer, Outgoing>,
-    streams: StreamPool,
+    long_running: StreamPool,
+    lists: StreamPool,
 }
 
 impl Upstream {
@@ -94,12 +97,15 @@ impl Upstream {
             .pool_max_idle_per_host(MAX_IDLE)
             .http1_max_headers(256)
             .build(dialer.clone());
-        let streams = StreamPool {
-            dialer: Dialer::new(endpoint, b"h2"),
-            connections: Mutex::default(),
-            dialing: tokio::sync::Mutex::default(),
-        };
-        Ok(Self { authority: endpoint.authority.clone(), credential, dialer, short, streams })
+        let multiplexed = Dialer::new(endpoint, b"h2");
+        Ok(Self {
+            authority: endpoint.authority.clone(),
+            credential,
+            dialer,
+            short,
+            long_running: StreamPool::new(multiplexed.clone(), LONG_RUNNING),
+            lists: StreamPool::new(multiplexed, LISTS),
+        })
     }
 
     /// The `Authorization` of the forwarding account.
@@ -129,21 +135,12 @@ impl Upstream {
         &self,
         request: Request<Outgoing>,
     ) -> Result<(Response<Incoming>, Lease), UpstreamError> {
-        let (mut sender, lease) = self.streams.lease().await?;
-        match sender.try_send_request(request).await {
-            Ok(response) => Ok((response, lease)),
-            Err(mut failed) => match failed.take_message() {
-                // Not written: the connection was on its way out. One fresh connection, then give up.
-                Some(request) => {
-                    drop(lease);
-                    let (mut sender, lease) = self.streams.fresh().await?;
-                    let response =
-                        sender.send_request(request).await.map_err(|why| UpstreamError::Broken(chain(&why)))?;
-                    Ok((response, lease))
-                }
-                None => Err(UpstreamError::Broken(chain(&failed.into_error()))),
-            },
-        }
+        self.long_running.send(request).await
+    }
+
+    /// Sends a request for a list. The lease is as that of [`Upstream::send_streaming`].
+    pub async fn send_list(&self, request: Request<Outgoing>) -> Result<(Response<Incoming>, Lease), UpstreamError> {
+        self.lists.send(request).await
     }
 
     /// Sends a request that asks for an upgrade, over a connection of its own.
@@ -181,8 +178,18 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 // ===== connections for long-running responses =====
 
+/// How many streams share a connection, and how much of each may be on its way.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    streams: usize,
+    // The connection's window is the sum of its streams': a client that stops reading holds up nobody else's stream.
+    window: u32,
+    connections: usize,
+}
+
 struct StreamPool {
     dialer: Dialer,
+    shape: Shape,
     connections: Mutex<Vec<StreamConnection>>,
     // One dial at a time: a burst of watches waits for the connection that the first of them opens.
     dialing: tokio::sync::Mutex<()>,
@@ -200,8 +207,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    fn take(active: &Arc<AtomicUsize>) -> Option<Self> {
-        let room = |n| (n < STREAMS_PER_CONNECTION).then_some(n + 1);
+    fn take(active: &Arc<AtomicUsize>, streams: usize) -> Option<Self> {
+        let room = |n| (n < streams).then_some(n + 1);
         active.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).ok().map(|_| Self { active: active.clone() })
     }
 }
@@ -213,6 +220,28 @@ impl Drop for Lease {
 }
 
 impl StreamPool {
+    fn new(dialer: Dialer, shape: Shape) -> Self {
+        Self { dialer, shape, connections: Mutex::default(), dialing: tokio::sync::Mutex::default() }
+    }
+
+    async fn send(&self, request: Request<Outgoing>) -> Result<(Response<Incoming>, Lease), UpstreamError> {
+        let (mut sender, lease) = self.lease().await?;
+        match sender.try_send_request(request).await {
+            Ok(response) => Ok((response, lease)),
+            Err(mut failed) => match failed.take_message() {
+                // Not written: the connection was on its way out. One fresh connection, then give up.
+                Some(request) => {
+                    drop(lease);
+                    let (mut sender, lease) = self.fresh().await?;
+                    let response =
+                        sender.send_request(request).await.map_err(|why| UpstreamError::Broken(chain(&why)))?;
+                    Ok((response, lease))
+                }
+                None => Err(UpstreamError::Broken(chain(&failed.into_error()))),
+            },
+        }
+    }
+
     async fn lease(&self) -> Result<(http2::SendRequest<Outgoing>, Lease), UpstreamError> {
         if let Some(found) = self.find() {
             return Ok(found);
@@ -232,11 +261,11 @@ impl StreamPool {
     fn find(&self) -> Option<(http2::SendRequest<Outgoing>, Lease)> {
         let mut connections = self.connections.lock();
         connections.retain(|c| !c.sender.is_closed());
-        connections.iter().find_map(|c| Some((c.sender.clone(), Lease::take(&c.active)?)))
+        connections.iter().find_map(|c| Some((c.sender.clone(), Lease::take(&c.active, self.shape.streams)?)))
     }
 
     async fn dial(&self) -> Result<(http2::SendRequest<Outgoing>, Lease), UpstreamError> {
-        if self.connections.lock().len() >= MAX_STREAM_CONNECTIONS {
+        if self.connections.lock().len() >= self.shape.connections {
             return Err(UpstreamError::Full);
         }
         let io = self.dialer.dial().await?;
@@ -245,6 +274,8 @@ impl StreamPool {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
             .max_header_list_size(64 * 1024)
+            .initial_stream_window_size(self.shape.window)
+            .initial_connection_window_size(self.shape.window * self.shape.streams as u32)
             .handshake(TokioIo::new(io))
             .await
             .map_err(|why| UpstreamError::Broken(chain(&why)))?;
@@ -253,7 +284,7 @@ impl StreamPool {
             let _ = connection.await;
         });
         let active = Arc::new(AtomicUsize::new(0));
-        let lease = Lease::take(&active).ok_or(UpstreamError::Full)?;
+        let lease = Lease::take(&active, self.shape.streams).ok_or(UpstreamError::Full)?;
         self.connections.lock().push(StreamConnection { sender: sender.clone(), active });
         Ok((sender, lease))
     }

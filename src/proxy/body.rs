@@ -50,6 +50,8 @@ pub struct Relayed {
     may_stall: bool,
     stall: Option<Pin<Box<Sleep>>>,
     right: Watch,
+    // The place on a shared connection, held for as long as the response goes on.
+    _lease: Option<Lease>,
 }
 
 /// How the right to a response is watched over.
@@ -63,31 +65,30 @@ enum Watch {
 struct Entered {
     cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
     registered: Registered,
-    _lease: Option<Lease>,
 }
 
 impl Entered {
-    fn new(registered: Registered, lease: Option<Lease>) -> Self {
-        Self { cancelled: Box::pin(registered.cut.cancelled_owned()), registered, _lease: lease }
+    fn new(registered: Registered) -> Self {
+        Self { cancelled: Box::pin(registered.cut.cancelled_owned()), registered }
     }
 }
 
 impl Relayed {
     /// A short response, not entered in the register; `key` is what it was admitted for.
-    pub fn short(inner: Incoming, finish: Finish, key: Box<StreamKey>) -> Self {
-        Self { inner, finish, may_stall: false, stall: None, right: Watch::Later(key) }
+    pub fn short(inner: Incoming, finish: Finish, key: Box<StreamKey>, lease: Option<Lease>) -> Self {
+        Self { inner, finish, may_stall: false, stall: None, right: Watch::Later(key), _lease: lease }
     }
 
     /// A short response with its place in the register.
-    pub fn entered(inner: Incoming, finish: Finish, registered: Registered) -> Self {
-        let right = Watch::Entered(Entered::new(registered, None));
-        Self { inner, finish, may_stall: false, stall: None, right }
+    pub fn entered(inner: Incoming, finish: Finish, registered: Registered, lease: Option<Lease>) -> Self {
+        let right = Watch::Entered(Entered::new(registered));
+        Self { inner, finish, may_stall: false, stall: None, right, _lease: lease }
     }
 
     /// A long-running response with its place in the register and on the connection.
     pub fn long(inner: Incoming, finish: Finish, registered: Registered, lease: Option<Lease>) -> Self {
-        let right = Watch::Entered(Entered::new(registered, lease));
-        Self { inner, finish, may_stall: true, stall: None, right }
+        let right = Watch::Entered(Entered::new(registered));
+        Self { inner, finish, may_stall: true, stall: None, right, _lease: lease }
     }
 
     /// Why the right to the rest has ended, if it has.
@@ -96,7 +97,7 @@ impl Relayed {
             if self.finish.age() < LINGERS {
                 return None;
             }
-            self.right = Watch::Entered(Entered::new(self.finish.enter(StreamKey::clone(key)), None));
+            self.right = Watch::Entered(Entered::new(self.finish.enter(StreamKey::clone(key))));
         }
         let Watch::Entered(entered) = &mut self.right else { return None };
         let cut = entered.cancelled.as_mut().poll(cx).is_ready();

@@ -206,16 +206,15 @@ impl Proxy {
             })?;
         }
         let finish = Finish::new(self.clone(), id, &seen.what, &target.request, started, long);
+        let route = match &target.request {
+            _ if upgrade => Route::Upgrade,
+            _ if long => Route::Streaming,
+            RequestInfo::Resource(r) if r.verb == Verb::List => Route::List,
+            _ => Route::Short,
+        };
         let right = match registered {
             Some(registered) => Watched::Entered(registered),
             None => Watched::Later(Box::new(key(&caller, target))),
-        };
-        let route = if upgrade {
-            Route::Upgrade
-        } else if long {
-            Route::Streaming
-        } else {
-            Route::Short
         };
         self.forward(request, head, body, &upstream, route, right, finish).await
     }
@@ -336,8 +335,11 @@ impl Proxy {
             match route {
                 Route::Short => upstream.send(request).await,
                 Route::Upgrade => upstream.upgrade(request).await,
-                Route::Streaming => {
-                    let (response, taken) = upstream.send_streaming(request).await?;
+                Route::Streaming | Route::List => {
+                    let (response, taken) = match route {
+                        Route::List => upstream.send_list(request).await?,
+                        _ => upstream.send_streaming(request).await?,
+                    };
                     lease = Some(taken);
                     Ok(response)
                 }
@@ -400,8 +402,8 @@ impl Proxy {
         parts.version = Version::default();
         let relayed = match watched {
             Watched::Entered(registered) if finish.long => Relayed::long(body, finish, registered, lease),
-            Watched::Entered(registered) => Relayed::entered(body, finish, registered),
-            Watched::Later(key) => Relayed::short(body, finish, key),
+            Watched::Entered(registered) => Relayed::entered(body, finish, registered, lease),
+            Watched::Later(key) => Relayed::short(body, finish, key, lease),
         };
         Ok(Response::from_parts(parts, ProxyBody::Relayed(Box::new(relayed))))
     }
@@ -410,6 +412,7 @@ impl Proxy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
     Short,
+    List,
     Streaming,
     Upgrade,
 }
