@@ -124,6 +124,51 @@ pub struct Suspension {
     pub reason: String,
 }
 
+/// Something a token is limited to: exactly this object, not another one that takes its name later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scoped {
+    /// Name, for people.
+    pub name: String,
+    /// UID when the token was made.
+    pub uid: String,
+}
+
+/// What a token is limited to. Shown as [`Scopes`], which has the names only.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct TokenScopes {
+    /// Only these clusters; empty: all.
+    pub clusters: Vec<Scoped>,
+    /// Only these projects; empty: all.
+    pub projects: Vec<Scoped>,
+    /// Only get, list and watch.
+    pub read_only: bool,
+}
+
+impl TokenScopes {
+    /// Whether a cluster is within the limits, by the UID that it has now.
+    pub fn cluster(&self, uid: Option<&str>) -> bool {
+        among(&self.clusters, uid)
+    }
+
+    /// Whether a project is within the limits, by the UID that it has now.
+    pub fn project(&self, uid: Option<&str>) -> bool {
+        among(&self.projects, uid)
+    }
+
+    /// As people see them.
+    pub fn names(&self) -> Scopes {
+        let Self { clusters, projects, read_only } = self;
+        let names = |list: &[Scoped]| list.iter().map(|one| one.name.clone()).collect();
+        Scopes { clusters: names(clusters), projects: names(projects), read_only: *read_only }
+    }
+}
+
+fn among(limit: &[Scoped], uid: Option<&str>) -> bool {
+    limit.is_empty() || uid.is_some_and(|uid| limit.iter().any(|one| one.uid == uid))
+}
+
 /// Sealed: a token without its secret. The secret is 256 random bits, so a plain SHA-256 keeps it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -143,7 +188,7 @@ pub struct TokenRecord {
     /// Where it is accepted.
     pub audience: Audience,
     /// What it is limited to.
-    pub scopes: Scopes,
+    pub scopes: TokenScopes,
     /// Login family: streams belong to the family, not to one short token.
     pub family: String,
     /// What its owner calls it.

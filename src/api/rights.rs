@@ -22,7 +22,7 @@ pub(super) struct Rights<'a> {
 impl Rights<'_> {
     /// Whether the caller may `verb` every one of the field classes of an object.
     pub(super) fn may(&self, kind: Kind, object: &Value, verb: &str, classes: &[&str]) -> bool {
-        if !within_scopes(self.caller, kind, object, verb) {
+        if !self.within_scopes(kind, object, verb) {
             return false;
         }
         let held = self.held(ObjectRef::of(kind, object));
@@ -40,7 +40,7 @@ impl Rights<'_> {
 
     /// Whether the caller may see every object of a kind: already the roles that are held for none in particular do.
     pub(super) fn sees_all(&self, kind: Kind) -> bool {
-        let limited = !within_scopes(self.caller, kind, &Value::Null, "get");
+        let limited = !self.within_scopes(kind, &Value::Null, "get");
         !limited && self.access.allows(&self.held(ObjectRef::Platform), kind.as_str(), "get", WHOLE)
     }
 
@@ -85,16 +85,44 @@ impl Rights<'_> {
     /// Whether the caller may create, delete or move namespaces of a project.
     pub(super) fn check_namespace(&self, verb: &str, project: &Value) -> Result<(), Status> {
         let held = self.held(ObjectRef::of(Kind::Project, project));
-        let allowed = within_scopes(self.caller, Kind::Project, project, verb)
-            && self.access.allows(&held, "Namespace", verb, WHOLE);
+        let allowed =
+            self.within_scopes(Kind::Project, project, verb) && self.access.allows(&held, "Namespace", verb, WHOLE);
         if allowed { Ok(()) } else { Err(self.refusal(Kind::Project, &format!("{verb} namespaces of"), project, &[])) }
     }
 
     /// Whether the caller may read the audit log.
     pub(super) fn check_audit(&self) -> Result<(), Status> {
-        let allowed = within_scopes(self.caller, Kind::Platform, &Value::Null, "get")
+        let allowed = self.within_scopes(Kind::Platform, &Value::Null, "get")
             && self.access.allows(&self.held(ObjectRef::Platform), "Audit", "get", WHOLE);
         if allowed { Ok(()) } else { Err(Status::forbidden("only administrators and auditors read the audit log")) }
+    }
+
+    /// What a token is limited to takes away from what its owner may do, never adds. Objects are known by their UIDs.
+    fn within_scopes(&self, kind: Kind, object: &Value, verb: &str) -> bool {
+        let scopes = &self.caller.token.record.scopes;
+        if scopes.read_only && !matches!(verb, "get" | "list" | "watch") {
+            return false;
+        }
+        if scopes.clusters.is_empty() && scopes.projects.is_empty() {
+            return true;
+        }
+        // A token that is limited in the one only has nothing of the other here.
+        let cluster = |uid: Option<&str>| !scopes.clusters.is_empty() && scopes.cluster(uid);
+        let project = |uid: Option<&str>| !scopes.projects.is_empty() && scopes.project(uid);
+        let snapshot = self.view.snapshot;
+        let target = &object["spec"]["target"];
+        let name = target["name"].as_str().unwrap_or_default();
+        match (kind, target["kind"].as_str()) {
+            (Kind::Cluster, _) => cluster(object["metadata"]["uid"].as_str()),
+            (Kind::Project, _) => project(object["metadata"]["uid"].as_str()),
+            (Kind::Grant, Some("Project")) => {
+                project(snapshot.projects.get(name).and_then(|there| there.object.metadata.uid.as_deref()))
+            }
+            (Kind::Grant, Some("Cluster")) => {
+                cluster(snapshot.clusters.get(name).and_then(|there| there.object.metadata.uid.as_deref()))
+            }
+            _ => false,
+        }
     }
 
     fn refusal(&self, kind: Kind, verb: &str, object: &Value, classes: &[&str]) -> Status {
@@ -107,25 +135,5 @@ impl Rights<'_> {
             crate::resources::GROUP
         ))
         .about(plural, name)
-    }
-}
-
-/// What a token is limited to takes away from what its owner may do, never adds.
-fn within_scopes(caller: &Caller, kind: Kind, object: &Value, verb: &str) -> bool {
-    let scopes = &caller.token.record.scopes;
-    if scopes.read_only && !matches!(verb, "get" | "list" | "watch") {
-        return false;
-    }
-    if scopes.clusters.is_empty() && scopes.projects.is_empty() {
-        return true;
-    }
-    let among = |names: &[String], name: &Value| names.iter().any(|n| Some(n.as_str()) == name.as_str());
-    let target = &object["spec"]["target"];
-    match (kind, target["kind"].as_str()) {
-        (Kind::Cluster, _) => among(&scopes.clusters, &object["metadata"]["name"]),
-        (Kind::Project, _) => among(&scopes.projects, &object["metadata"]["name"]),
-        (Kind::Grant, Some("Project")) => among(&scopes.projects, &target["name"]),
-        (Kind::Grant, Some("Cluster")) => among(&scopes.clusters, &target["name"]),
-        _ => false,
     }
 }

@@ -183,7 +183,7 @@ pub(super) fn token_object(record: &TokenRecord, revision: Revision, last_used: 
         "spec": {
             "owner": record.user,
             "audience": record.audience,
-            "scopes": record.scopes,
+            "scopes": record.scopes.names(),
             "expiresAt": record.expires_at,
             "description": record.description,
         },

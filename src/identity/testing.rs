@@ -13,7 +13,8 @@ use super::passwords::PasswordPolicy;
 use super::tokens::{self, Caller, NewToken, Unauthenticated};
 use crate::index::Index;
 use crate::records::Account;
-use crate::resources::token::{Audience, Scopes};
+use crate::records::TokenScopes;
+use crate::resources::token::Audience;
 use crate::resources::user::UserType;
 use crate::resources::{User, UserSpec};
 use crate::store::sealed::{Opened, Sealer};
@@ -140,7 +141,7 @@ impl World {
     pub fn new_token(&self, audience: Audience) -> NewToken {
         NewToken {
             audience,
-            scopes: Scopes::default(),
+            scopes: TokenScopes::default(),
             expires_in: Duration::from_secs(3600),
             description: "test".into(),
             family: None,

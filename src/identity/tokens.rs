@@ -14,9 +14,9 @@ use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use crate::index::{Snapshot, Stored, TokenEntry};
-use crate::records::TokenRecord;
+use crate::records::{TokenRecord, TokenScopes};
 use crate::resources::User;
-use crate::resources::token::{Audience, Scopes};
+use crate::resources::token::Audience;
 
 /// What every token begins with.
 pub const PREFIX: &str = "bwk_";
@@ -49,7 +49,7 @@ pub struct NewToken {
     /// Where it is accepted.
     pub audience: Audience,
     /// What it is limited to.
-    pub scopes: Scopes,
+    pub scopes: TokenScopes,
     /// How long it lives.
     pub expires_in: Duration,
     /// What its owner calls it.
@@ -225,7 +225,7 @@ mod tests {
             epoch: 3,
             global_epoch: 1,
             audience,
-            scopes: Scopes::default(),
+            scopes: TokenScopes::default(),
             family: "f".into(),
             description: String::new(),
             created_at: "2026-03-01T00:00:00Z".into(),

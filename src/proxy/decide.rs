@@ -9,8 +9,8 @@ use crate::domain::names::TENANT_GROUP;
 use crate::domain::rbac::{Attributes, BUILT_IN_GROUPS, RuleId};
 use crate::domain::request::{PathRequest, RequestInfo, ResourceRequest, Verb};
 use crate::index::{CompiledRole, GrantEntry, Snapshot};
+use crate::records::TokenScopes;
 use crate::resources::User;
-use crate::resources::token::Scopes;
 use crate::status::Status;
 
 /// Most namespaces that a refusal lists.
@@ -22,7 +22,7 @@ pub struct Asker<'a> {
     /// The account.
     pub user: &'a User,
     /// Limits of the token.
-    pub scopes: &'a Scopes,
+    pub scopes: &'a TokenScopes,
 }
 
 impl Asker<'_> {

@@ -10,9 +10,8 @@ use jiff::Timestamp;
 use crate::domain::names::{cluster_group, is_system_namespace, project_group};
 use crate::domain::roles;
 use crate::index::{CompiledRole, GrantEntry, Snapshot, Stored};
-use crate::records::Claim;
+use crate::records::{Claim, TokenScopes};
 use crate::resources::grant::TargetKind;
-use crate::resources::token::Scopes;
 use crate::resources::{Project, User};
 
 /// The place that a request is about.
@@ -53,17 +52,19 @@ pub struct Resolved {
 pub fn namespace(
     snapshot: &Snapshot,
     user: &User,
-    scopes: &Scopes,
+    scopes: &TokenScopes,
     place: Place<'_>,
     now: Timestamp,
 ) -> Option<Resolved> {
-    if is_system_namespace(place.namespace) || !in_scope(&scopes.clusters, place.cluster) {
+    if is_system_namespace(place.namespace) {
         return None;
     }
     let claim = snapshot.claim(place.cluster, place.namespace)?;
+    // From here on the UIDs of the claim are those of the project and the cluster that are there now.
     let project = owner(snapshot, place.cluster, &claim.object)?;
-    let name = claim.object.project.as_str();
-    if place.project.is_some_and(|narrow| narrow != name) || !in_scope(&scopes.projects, name) {
+    let Claim { project: name, project_uid, cluster_uid, .. } = &claim.object;
+    let in_scope = scopes.cluster(Some(cluster_uid)) && scopes.project(Some(project_uid));
+    if place.project.is_some_and(|narrow| narrow != name) || !in_scope {
         return None;
     }
     let held = roles_in(snapshot, user, place.cluster, place.namespace, project, now);
@@ -74,7 +75,7 @@ pub fn namespace(
 pub fn own_namespaces(
     snapshot: &Snapshot,
     user: &User,
-    scopes: &Scopes,
+    scopes: &TokenScopes,
     place: Place<'_>,
     now: Timestamp,
     limit: usize,
@@ -89,12 +90,10 @@ pub fn own_namespaces(
 }
 
 /// Whether the caller has anything at all on a cluster: a role in one of its projects, or one on the cluster.
-pub fn knows_cluster(snapshot: &Snapshot, user: &User, scopes: &Scopes, place: Place<'_>, now: Timestamp) -> bool {
-    if !in_scope(&scopes.clusters, place.cluster) {
-        return false;
-    }
+pub fn knows_cluster(snapshot: &Snapshot, user: &User, scopes: &TokenScopes, place: Place<'_>, now: Timestamp) -> bool {
     let Some(cluster) = snapshot.clusters.get(place.cluster) else { return false };
-    if cluster.object.metadata.deletion_timestamp.is_some() {
+    let metadata = &cluster.object.metadata;
+    if metadata.deletion_timestamp.is_some() || !scopes.cluster(metadata.uid.as_deref()) {
         return false;
     }
     snapshot.holdings(user, now).any(|grant| {
@@ -106,9 +105,9 @@ pub fn knows_cluster(snapshot: &Snapshot, user: &User, scopes: &Scopes, place: P
             }
             TargetKind::Project => {
                 place.project.is_none_or(|narrow| narrow == target.name)
-                    && in_scope(&scopes.projects, &target.name)
                     && snapshot.projects.get(target.name.as_str()).is_some_and(|project| {
-                        project.object.spec.clusters.iter().any(|at| at.cluster == place.cluster)
+                        scopes.project(project.object.metadata.uid.as_deref())
+                            && project.object.spec.clusters.iter().any(|at| at.cluster == place.cluster)
                     })
             }
         }
@@ -168,9 +167,4 @@ fn roles_in(
         }
     }
     held
-}
-
-/// Whether a scope lets a name through; an empty scope is no limit.
-pub fn in_scope(scope: &[String], name: &str) -> bool {
-    scope.is_empty() || scope.iter().any(|s| s == name)
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bailiwick::audit::{Audit, AuditSettings, Surface, What};
-use bailiwick::records::{Account, TokenRecord};
-use bailiwick::resources::token::{Audience, Scopes};
+use bailiwick::records::{Account, TokenRecord, TokenScopes};
+use bailiwick::resources::token::Audience;
 use bailiwick::resources::{User, UserSpec};
 use bailiwick::store::sealed::{Binding, Sealer};
 use bailiwick::store::{Entry, Key, Kind, Revision, Store, StoreError};
@@ -173,7 +173,7 @@ impl Writer {
             epoch: self.epoch,
             global_epoch: 0,
             audience: Audience::Kube,
-            scopes: Scopes::default(),
+            scopes: TokenScopes::default(),
             family: id.clone(),
             description: String::new(),
             created_at: "2026-01-01T00:00:00Z".into(),

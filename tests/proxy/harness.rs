@@ -16,9 +16,9 @@ use bailiwick::index::{Index, Observation, ObservedCluster};
 use bailiwick::listener::{self, Doors};
 use bailiwick::metrics::Metrics;
 use bailiwick::proxy::{Proxy, ProxyParts, ProxySettings};
-use bailiwick::records::{Claim, ClaimOrigin, TokenRecord};
+use bailiwick::records::{Claim, ClaimOrigin, TokenRecord, TokenScopes};
 use bailiwick::resources::cluster::DirectConnection;
-use bailiwick::resources::token::{Audience, Scopes};
+use bailiwick::resources::token::Audience;
 use bailiwick::store::sealed::{Binding, Sealer};
 use bailiwick::store::sqlite::{SqliteSettings, SqliteStore};
 use bailiwick::store::{Key, Kind, Revision, Store};
@@ -84,6 +84,7 @@ impl Upstreams for One {
     }
 }
 
+pub const BILLING_UID: &str = "2b3c4d5e-0000-4000-8000-000000000002";
 pub const PROJECT_UID: &str = "1a2b3c4d-0000-4000-8000-000000000001";
 pub const CLUSTER_UID: &str = "c0000000-0000-4000-8000-000000000001";
 
@@ -150,16 +151,16 @@ impl World {
             shutdown,
             _dir: dir,
         };
-        world.token = world.issue("jane", Scopes::default()).await;
+        world.token = world.issue("jane", TokenScopes::default()).await;
         world
     }
 
     /// A token of audience `kube`.
-    pub async fn issue(&self, user: &str, scopes: Scopes) -> String {
+    pub async fn issue(&self, user: &str, scopes: TokenScopes) -> String {
         self.issue_for(user, scopes, Audience::Kube, "2100-01-01T00:00:00Z").await
     }
 
-    pub async fn issue_for(&self, user: &str, scopes: Scopes, audience: Audience, expires_at: &str) -> String {
+    pub async fn issue_for(&self, user: &str, scopes: TokenScopes, audience: Audience, expires_at: &str) -> String {
         let made = tokens::generate().unwrap();
         let record = TokenRecord {
             id: made.id.clone(),
@@ -269,9 +270,14 @@ impl Answer {
 
 /// What is seen of the cluster: its namespaces, each with a UID made from its name.
 pub async fn observe(index: &Index, usable: bool, namespaces: &[&str]) {
+    observe_as(index, CLUSTER_UID, usable, namespaces).await;
+}
+
+/// As [`observe`], for a Cluster of another UID.
+pub async fn observe_as(index: &Index, cluster_uid: &str, usable: bool, namespaces: &[&str]) {
     let namespaces = namespaces.iter().map(|ns| (Arc::from(*ns), Arc::from(format!("ns-{ns}")))).collect();
     let observed = ObservedCluster {
-        cluster_uid: CLUSTER_UID.into(),
+        cluster_uid: cluster_uid.into(),
         usable,
         reason: if usable { String::new() } else { "its guards are not in force".into() },
         namespaces,
@@ -302,10 +308,9 @@ async fn platform(store: &dyn Store) {
         )
         .await;
     }
-    for (project, uid, namespaces) in [
-        ("shop", PROJECT_UID, vec!["shop-web", "shop-data"]),
-        ("billing", "2b3c4d5e-0000-4000-8000-000000000002", vec!["billing-api"]),
-    ] {
+    for (project, uid, namespaces) in
+        [("shop", PROJECT_UID, vec!["shop-web", "shop-data"]), ("billing", BILLING_UID, vec!["billing-api"])]
+    {
         put(
             Kind::Project,
             project,
@@ -329,10 +334,9 @@ async fn platform(store: &dyn Store) {
             put(Kind::Claim, &Claim::key_name("demo", namespace), serde_json::to_value(claim).unwrap()).await;
         }
     }
-    for (name, user, role, project, uid) in [
-        ("jane-shop", "jane", "member", "shop", PROJECT_UID),
-        ("joe-billing", "joe", "owner", "billing", "2b3c4d5e-0000-4000-8000-000000000002"),
-    ] {
+    for (name, user, role, project, uid) in
+        [("jane-shop", "jane", "member", "shop", PROJECT_UID), ("joe-billing", "joe", "owner", "billing", BILLING_UID)]
+    {
         put(Kind::Grant, name, json!({"apiVersion": api, "kind": "Grant", "metadata": meta(name, name),
             "spec": {"subject": {"kind": "User", "name": user}, "role": role, "target": {"kind": "Project", "name": project}},
             "status": {"state": "Active", "subjectUID": format!("uid-{user}"), "targetUID": uid}}))

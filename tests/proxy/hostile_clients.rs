@@ -1,8 +1,11 @@
 //! What a client may send, and what of it reaches a cluster.
 
-use bailiwick::resources::token::{Audience, Scopes};
+use bailiwick::records::{Scoped, TokenScopes};
+use bailiwick::resources::token::Audience;
+use bailiwick::store::Kind;
+use serde_json::json;
 
-use super::harness::{World, observe, shop_member};
+use super::harness::{BILLING_UID, CLUSTER_UID, PROJECT_UID, World, observe, observe_as, shop_member};
 
 const PODS: &str = "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods";
 const NARROW: &str = "/k8s/clusters/demo/projects/shop/api/v1/namespaces/shop-web/pods";
@@ -66,8 +69,8 @@ async fn the_identity_is_ours_whatever_is_sent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_live_kube_token_is_a_credential() {
     let world = World::start().await;
-    let api = world.issue_for("jane", Scopes::default(), Audience::Api, "2100-01-01T00:00:00Z").await;
-    let expired = world.issue_for("jane", Scopes::default(), Audience::Kube, "2020-01-01T00:00:00Z").await;
+    let api = world.issue_for("jane", TokenScopes::default(), Audience::Api, "2100-01-01T00:00:00Z").await;
+    let expired = world.issue_for("jane", TokenScopes::default(), Audience::Kube, "2020-01-01T00:00:00Z").await;
     let mut wrong = world.token.clone();
     let last = if wrong.pop() == Some('a') { 'b' } else { 'a' };
     wrong.push(last);
@@ -157,7 +160,7 @@ async fn another_tenant_cannot_be_told_from_nothing() {
         assert_eq!(*other, texts[0]);
     }
     // The same for clusters, and for a project that the URL narrows to.
-    let foreign = world.issue("nobody", Scopes::default()).await;
+    let foreign = world.issue("nobody", TokenScopes::default()).await;
     let mut clusters = vec![];
     for cluster in ["demo", "no-such-cluster"] {
         let answer = world
@@ -179,12 +182,64 @@ async fn another_tenant_cannot_be_told_from_nothing() {
     assert!(world.take_seen().is_empty());
 }
 
+fn scoped(name: &str, uid: &str) -> Scoped {
+    Scoped { name: name.into(), uid: uid.into() }
+}
+
+/// The project, or the cluster, is deleted and another takes its name; jane holds the same role in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limited_token_does_not_reach_what_takes_the_name() {
+    let pods = "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods";
+    let narrowed = "/k8s/clusters/demo/projects/shop/api/v1/namespaces/shop-web/pods";
+    let discovery = "/k8s/clusters/demo/version";
+    let review =
+        r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"shop-web"}}"#;
+    let world = World::start().await;
+    let project = |uid: &str| TokenScopes { projects: vec![scoped("shop", uid)], ..TokenScopes::default() };
+    let cluster = |uid: &str| TokenScopes { clusters: vec![scoped("demo", uid)], ..TokenScopes::default() };
+    let old = [world.issue("jane", project(PROJECT_UID)).await, world.issue("jane", cluster(CLUSTER_UID)).await];
+    let check = async |token: &String, allowed: bool| {
+        for target in [pods, narrowed, discovery] {
+            let answer = world.request_as(token, "GET", target, "").await;
+            assert_eq!(answer.code, if allowed { 200 } else { 403 }, "{target}: {}", answer.body);
+        }
+        let target = "/k8s/clusters/demo/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+        let head = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", review.len());
+        let raw = format!(
+            "POST {target} HTTP/1.1\r\nHost: proxy\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n{head}\r\n{review}"
+        );
+        let answer = world.raw(raw).await;
+        assert_eq!(answer.contains("\"pods\""), allowed, "{answer}");
+    };
+    for token in &old {
+        check(token, true).await;
+    }
+
+    let uid = "9b3c4d5e-0000-4000-8000-000000000009";
+    world.change(Kind::Project, "shop", |project| project["metadata"]["uid"] = json!(uid)).await;
+    world.change(Kind::Grant, "jane-shop", |grant| grant["status"]["targetUID"] = json!(uid)).await;
+    world.change(Kind::Claim, "demo/shop-web", |claim| claim["project_uid"] = json!(uid)).await;
+    check(&old[0], false).await;
+    check(&old[1], true).await;
+    check(&world.issue("jane", project(uid)).await, true).await;
+
+    let uid = "8b3c4d5e-0000-4000-8000-000000000008";
+    world.change(Kind::Cluster, "demo", |cluster| cluster["metadata"]["uid"] = json!(uid)).await;
+    world.change(Kind::Claim, "demo/shop-web", |claim| claim["cluster_uid"] = json!(uid)).await;
+    observe_as(&world.index, uid, true, &["shop-web"]).await;
+    check(&old[1], false).await;
+    check(&world.issue("jane", cluster(uid)).await, true).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_scopes_and_reach_limit() {
     let world = World::start().await;
-    let read_only = world.issue("jane", Scopes { read_only: true, ..Scopes::default() }).await;
-    let elsewhere = world.issue("jane", Scopes { clusters: vec!["prod".into()], ..Scopes::default() }).await;
-    let other_project = world.issue("jane", Scopes { projects: vec!["billing".into()], ..Scopes::default() }).await;
+    let read_only = world.issue("jane", TokenScopes { read_only: true, ..TokenScopes::default() }).await;
+    let elsewhere =
+        world.issue("jane", TokenScopes { clusters: vec![scoped("prod", "uid-prod")], ..TokenScopes::default() }).await;
+    let other_project = world
+        .issue("jane", TokenScopes { projects: vec![scoped("billing", BILLING_UID)], ..TokenScopes::default() })
+        .await;
     let ns = "/k8s/clusters/demo/api/v1/namespaces/shop-web";
     let rbac = "/k8s/clusters/demo/apis/rbac.authorization.k8s.io/v1/namespaces/shop-web";
     for (token, method, target, allowed) in [

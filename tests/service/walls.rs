@@ -17,9 +17,9 @@ use bailiwick::listener::{self, Doors};
 use bailiwick::metrics::Metrics;
 use bailiwick::proxy::decide::PermitEverything;
 use bailiwick::proxy::{Proxy, ProxyParts, ProxySettings};
-use bailiwick::records::{Claim, ClaimOrigin, TokenRecord};
+use bailiwick::records::{Claim, ClaimOrigin, TokenRecord, TokenScopes};
 use bailiwick::resources::cluster::DirectConnection;
-use bailiwick::resources::token::{Audience, Scopes};
+use bailiwick::resources::token::Audience;
 use bailiwick::store::sealed::{Binding, Sealer};
 use bailiwick::store::sqlite::{SqliteSettings, SqliteStore};
 use bailiwick::store::{Key, Kind, Store};
@@ -296,7 +296,7 @@ async fn issue(store: &dyn Store, sealer: &Sealer, index: &Index) -> String {
         epoch: 0,
         global_epoch: 0,
         audience: Audience::Kube,
-        scopes: Scopes::default(),
+        scopes: TokenScopes::default(),
         family: made.id.clone(),
         description: String::new(),
         created_at: "2026-01-01T00:00:00Z".into(),

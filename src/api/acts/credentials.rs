@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use http::StatusCode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -15,8 +16,11 @@ use super::super::view::{View, token_object};
 use super::super::{Answer, ApiState, kubeconfig as config};
 use super::users::who;
 use super::{account_status, json as answer, permit, unprocessable};
+use crate::access::{ObjectRef, roles_held};
 use crate::clock;
 use crate::identity::tokens::{IssuedToken, NewToken};
+use crate::records::{Scoped, TokenScopes};
+use crate::resources::User;
 use crate::resources::token::{Audience, Scopes};
 use crate::status::Status;
 use crate::store::{Kind, Revision};
@@ -58,6 +62,9 @@ pub(in crate::api) async fn tokens(
     let name = who(&call, &name);
     permit(&call, &state, Kind::User, "tokens", name)?;
     let TokenRequest { audience, scopes, expires_in_seconds, description } = payload.request()?;
+    let view = View { snapshot: &call.snapshot, now: call.now };
+    let owner = view.snapshot.users.get(name).ok_or_else(|| Status::not_found("users", name))?;
+    let scopes = limits(&state, view, &owner.object, scopes)?;
     call.intend(&state).await?;
     let issued = issue(&state, &call, name, audience, scopes, expires_in_seconds, description).await?;
     let snapshot = state.0.parts.index.snapshot();
@@ -66,12 +73,44 @@ pub(in crate::api) async fn tokens(
     Ok(answer(StatusCode::CREATED, &json!({"token": issued.secret_token.as_str(), "resource": resource})))
 }
 
+/// What the names of scopes stand for now. What the owner does not see is not told apart from what does not exist.
+fn limits(state: &ApiState, view: View<'_>, owner: &User, scopes: Scopes) -> Result<TokenScopes, Status> {
+    let Scopes { clusters, projects, read_only } = scopes;
+    let View { snapshot, now } = view;
+    let sees = |kind: Kind, object: ObjectRef<'_>| {
+        state.0.parts.access.allows(&roles_held(snapshot, owner, object, now), kind.as_str(), "get", "object")
+    };
+    let user = owner.metadata.name.as_deref().unwrap_or_default();
+    let clusters = clusters.into_iter().map(|name| {
+        let there = snapshot.clusters.get(name.as_str()).filter(|_| sees(Kind::Cluster, ObjectRef::Cluster(&name)));
+        scoped(user, "clusters", name, there.map(|cluster| &cluster.object.metadata))
+    });
+    let clusters = clusters.collect::<Result<_, _>>()?;
+    let projects = projects.into_iter().map(|name| {
+        let there = snapshot.projects.get(name.as_str()).filter(|_| sees(Kind::Project, ObjectRef::Project(&name)));
+        scoped(user, "projects", name, there.map(|project| &project.object.metadata))
+    });
+    Ok(TokenScopes { clusters, projects: projects.collect::<Result<_, _>>()?, read_only })
+}
+
+fn scoped(user: &str, field: &str, name: String, there: Option<&ObjectMeta>) -> Result<Scoped, Status> {
+    match there.and_then(|metadata| metadata.uid.clone()) {
+        Some(uid) => Ok(Scoped { name, uid }),
+        None => Err(out_of_reach(user, field, &name)),
+    }
+}
+
+fn out_of_reach(user: &str, field: &str, name: &str) -> Status {
+    let message = format!("{user} reaches no {} of the name {name:?}", field.trim_end_matches('s'));
+    unprocessable(user, field, &message)
+}
+
 async fn issue(
     state: &ApiState,
     call: &Call,
     user: &str,
     audience: Audience,
-    scopes: Scopes,
+    scopes: TokenScopes,
     expires_in_seconds: Option<u64>,
     description: String,
 ) -> Result<IssuedToken, Status> {
@@ -103,8 +142,7 @@ pub(in crate::api) async fn kubeconfig(
     ] {
         // What the account does not reach is not told apart from what does not exist.
         if let Some(stranger) = wanted.iter().find(|one| !known.contains(one)) {
-            let message = format!("{name} reaches no {} of the name {stranger:?}", field.trim_end_matches('s'));
-            return Err(unprocessable(name, field, &message).into());
+            return Err(out_of_reach(name, field, stranger).into());
         }
     }
     if !projects.is_empty() {
@@ -119,8 +157,8 @@ pub(in crate::api) async fn kubeconfig(
         let message = format!("{name} has no grant on a project with a place on a cluster, nor on a cluster");
         return Err(unprocessable(name, "clusters", &message).into());
     }
+    let scopes = limits(&state, view, &user.object, Scopes { clusters, projects, read_only })?;
     call.intend(&state).await?;
-    let scopes = Scopes { clusters, projects, read_only };
     let issued = issue(&state, &call, name, Audience::Kube, scopes, expires_in_seconds, description).await?;
     let text = config::render(&state.0.parts.public, name, &issued.secret_token, &reach, &reach.clusters);
     Ok(answer(StatusCode::CREATED, &json!({"kubeconfig": text.as_str(), "tokenID": issued.id})))

@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::harness::{Server, grant, object};
 use crate::audit::{Stage, Surface};
-use crate::records::ClusterCredential;
-use crate::resources::token::{Audience, Scopes};
+use crate::records::{ClusterCredential, TokenScopes};
+use crate::resources::token::Audience;
 use crate::store::{Key, Kind};
 
 const GOOD: &str = "correct horse battery staple 42";
@@ -124,8 +124,65 @@ async fn tokens_are_shown_once_and_never_wider() {
     other.get("self").await.refused(401);
     jane.act("users/me/tokens", json!({"audience": "web"})).await.refused(400);
     jane.act("users/me/tokens", json!({"audience": "api", "expiresInSeconds": 0})).await.refused(422);
-    let reader = server.client_with("jane", Audience::Api, Scopes { read_only: true, ..Scopes::default() }).await;
+    let reader =
+        server.client_with("jane", Audience::Api, TokenScopes { read_only: true, ..TokenScopes::default() }).await;
     reader.act("users/me/tokens", json!({"audience": "api"})).await.refused(403);
+}
+
+#[tokio::test]
+async fn limits_of_tokens_are_what_their_owner_sees_now() {
+    let server = Server::start().await;
+    let root = server.client("root").await;
+    server.user("jane").await;
+    server.cluster("east").await;
+    server.cluster("west").await;
+    let place = json!({"clusters": [{"cluster": "east", "namespaces": ["shop-web"]}]});
+    root.post("projects", &object("Project", "shop", place.clone())).await.ok();
+    root.post("projects", &object("Project", "billing", json!({"clusters": []}))).await.ok();
+    root.post("grants", &object("Grant", "g", grant("jane", "shop"))).await.ok();
+    root.post(
+        "grants",
+        &object(
+            "Grant",
+            "c",
+            json!({"subject": {"kind": "User", "name": "jane"}, "role": "viewer",
+        "target": {"kind": "Cluster", "name": "east"}}),
+        ),
+    )
+    .await
+    .ok();
+    let jane = server.client("jane").await;
+    let within = |field: &str, name: &str| json!({"audience": "api", "scopes": {field: [name]}});
+    let answer = jane.act("users/me/tokens", within("projects", "shop")).await.ok();
+    assert_eq!(answer["resource"]["spec"]["scopes"], json!({"projects": ["shop"], "readOnly": false}));
+    assert!(!answer.to_string().contains(root.get("projects/shop").await.ok()["metadata"]["uid"].as_str().unwrap()));
+    jane.act("users/me/tokens", within("clusters", "east")).await.ok();
+    // Nobody is told whether it exists, and neither is an administrator who makes the token for her.
+    for (field, stranger, absent) in [("projects", "billing", "nothing"), ("clusters", "west", "nothing")] {
+        let texts = [&jane, &root].map(async |client| {
+            let foreign = client.act("users/jane/tokens", within(field, stranger)).await.refused(422);
+            let gone = client.act("users/jane/tokens", within(field, absent)).await.refused(422);
+            assert_eq!(foreign.replace(stranger, absent), gone);
+            gone
+        });
+        for text in texts {
+            let text = text.await;
+            assert!(text.contains(&format!("jane reaches no {} of the name", field.trim_end_matches('s'))), "{text}");
+        }
+    }
+
+    let limited = jane.with_token(answer["token"].as_str().unwrap());
+    limited.get("projects/shop").await.ok();
+    limited.get("grants/g").await.ok();
+    limited.get("clusters/east").await.refused(404);
+    // Another project under the name, in which jane has the same role.
+    server.change(Kind::Project, "shop", |project| project["metadata"]["uid"] = json!("another-uid")).await;
+    server.change(Kind::Grant, "g", |grant| grant["status"]["targetUID"] = json!("another-uid")).await;
+    limited.get("projects/shop").await.refused(404);
+    limited.get("grants/g").await.refused(404);
+    jane.get("projects/shop").await.ok();
+    let answer = jane.act("users/me/tokens", within("projects", "shop")).await.ok();
+    jane.with_token(answer["token"].as_str().unwrap()).get("projects/shop").await.ok();
 }
 
 #[tokio::test]

@@ -3,13 +3,14 @@ use serde_json::json;
 
 use super::harness::{Server, object};
 use crate::audit::Stage;
-use crate::resources::token::{Audience, Scopes};
+use crate::records::{Scoped, TokenScopes};
+use crate::resources::token::Audience;
 
 #[tokio::test]
 async fn nobody_gets_anywhere_without_a_token() {
     let server = Server::start().await;
     let anonymous = server.anonymous();
-    let kube = server.client_with("root", Audience::Kube, Scopes::default()).await;
+    let kube = server.client_with("root", Audience::Kube, TokenScopes::default()).await;
     let mut paths = vec![
         "/api",
         "/apis",
@@ -115,10 +116,14 @@ async fn what_is_foreign_looks_like_what_does_not_exist() {
 #[tokio::test]
 async fn scopes_take_away() {
     let server = Server::start().await;
-    let reader = server.client_with("root", Audience::Api, Scopes { read_only: true, ..Scopes::default() }).await;
+    let reader =
+        server.client_with("root", Audience::Api, TokenScopes { read_only: true, ..TokenScopes::default() }).await;
     reader.get("users/root").await.ok();
     reader.post("users", &object("User", "jane", json!({}))).await.refused(403);
-    let limited = Scopes { projects: vec!["shop".to_owned()], ..Scopes::default() };
+    let limited = TokenScopes {
+        projects: vec![Scoped { name: "shop".into(), uid: "uid-shop".into() }],
+        ..TokenScopes::default()
+    };
     let limited = server.client_with("root", Audience::Api, limited).await;
     limited.get("users/root").await.refused(404);
     limited.post("users", &object("User", "jane", json!({}))).await.refused(403);

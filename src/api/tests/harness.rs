@@ -23,8 +23,8 @@ use crate::controllers::{ActError, NamespaceState, Phase};
 use crate::identity::accounts::{AccountPolicy, Accounts};
 use crate::identity::last_used::LastUsed;
 use crate::index::Index;
-use crate::records::{Claim, TokenRecord};
-use crate::resources::token::{Audience, Scopes};
+use crate::records::{Claim, TokenRecord, TokenScopes};
+use crate::resources::token::Audience;
 use crate::store::sealed::{Binding, Sealer};
 use crate::store::sqlite::{SqliteSettings, SqliteStore};
 use crate::store::{Key, Kind, Store};
@@ -207,6 +207,16 @@ impl Server {
         self.index.applied(revision).await.unwrap();
     }
 
+    /// Changes an object in the store past the API.
+    pub(super) async fn change(&self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
+        let key = Key::new(kind, name);
+        let entry = self.store.get(&key).await.unwrap().unwrap();
+        let mut value = serde_json::from_slice(&entry.value).unwrap();
+        change(&mut value);
+        let revision = self.store.update(key, entry.revision, Bytes::from(value.to_string())).await.unwrap();
+        self.index.applied(revision).await.unwrap();
+    }
+
     /// Puts an object into the store past the API.
     pub(super) async fn seed(&self, kind: Kind, name: &str, spec: Value, status: Value) {
         let value = json!({
@@ -251,19 +261,19 @@ impl Server {
 
     /// A client with a fresh token of audience `api`.
     pub(super) async fn client(&self, user: &str) -> Client {
-        self.client_with(user, Audience::Api, Scopes::default()).await
+        self.client_with(user, Audience::Api, TokenScopes::default()).await
     }
 
-    pub(super) async fn client_with(&self, user: &str, audience: Audience, scopes: Scopes) -> Client {
+    pub(super) async fn client_with(&self, user: &str, audience: Audience, scopes: TokenScopes) -> Client {
         self.issue(user, audience, scopes, 0).await
     }
 
     /// A client whose token is of a later epoch of the account.
     pub(super) async fn client_with_epoch(&self, user: &str, epoch: u64) -> Client {
-        self.issue(user, Audience::Api, Scopes::default(), epoch).await
+        self.issue(user, Audience::Api, TokenScopes::default(), epoch).await
     }
 
-    async fn issue(&self, user: &str, audience: Audience, scopes: Scopes, epoch: u64) -> Client {
+    async fn issue(&self, user: &str, audience: Audience, scopes: TokenScopes, epoch: u64) -> Client {
         let count = self.tokens.fetch_add(1, Ordering::SeqCst);
         let letter = |n: usize| char::from(b'a' + u8::try_from(n % 26).unwrap());
         let id: String = [letter(count / 26), letter(count)].into_iter().cycle().take(16).collect();

@@ -13,9 +13,9 @@ use crate::identity::backoff::BackingOff;
 use crate::identity::passwords::{Verdict, Weakness};
 use crate::identity::tokens::{IssuedToken, NewToken};
 use crate::index::{AccountState, Snapshot};
-use crate::records::Account;
+use crate::records::{Account, TokenScopes};
 use crate::resources::User;
-use crate::resources::token::{Audience, Scopes};
+use crate::resources::token::Audience;
 use crate::resources::user::UserType;
 
 /// Why somebody was not signed in.
@@ -81,7 +81,7 @@ impl Accounts {
         let epoch = inner.record_login(&proof, password, new_password, now).await?;
         let new = NewToken {
             audience: Audience::Api,
-            scopes: Scopes::default(),
+            scopes: TokenScopes::default(),
             expires_in: inner.policy.api.default,
             description: format!("signed in from {address}"),
             family: None,

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::AccountError;
 use crate::domain::names;
 use crate::index::TokenEntry;
-use crate::resources::token::Scopes;
+use crate::records::{Scoped, TokenScopes};
 
 /// Most entries of one scope list.
 const MAX_SCOPES: usize = 64;
@@ -30,8 +30,8 @@ pub enum Wider {
 }
 
 /// Whether scopes take anything away.
-pub(super) fn is_limited(scopes: &Scopes) -> bool {
-    let Scopes { clusters, projects, read_only } = scopes;
+pub(super) fn is_limited(scopes: &TokenScopes) -> bool {
+    let TokenScopes { clusters, projects, read_only } = scopes;
     !clusters.is_empty() || !projects.is_empty() || *read_only
 }
 
@@ -39,13 +39,13 @@ pub(super) fn is_limited(scopes: &Scopes) -> bool {
 ///
 /// A limited token passes on its limits and its end: with a later end it would renew itself for ever. A token without
 /// limits, a sign-in of half a day, may make a kubeconfig that lives for weeks: that is what one signs in for.
-pub(super) fn check_within(parent: &TokenEntry, scopes: &Scopes, expires_at: Timestamp) -> Result<(), Wider> {
+pub(super) fn check_within(parent: &TokenEntry, scopes: &TokenScopes, expires_at: Timestamp) -> Result<(), Wider> {
     let limits = &parent.record.scopes;
     if !within(&scopes.clusters, &limits.clusters) {
-        return Err(Wider::Clusters(limits.clusters.clone()));
+        return Err(Wider::Clusters(limits.names().clusters));
     }
     if !within(&scopes.projects, &limits.projects) {
-        return Err(Wider::Projects(limits.projects.clone()));
+        return Err(Wider::Projects(limits.names().projects));
     }
     if limits.read_only && !scopes.read_only {
         return Err(Wider::ReadOnly);
@@ -57,18 +57,19 @@ pub(super) fn check_within(parent: &TokenEntry, scopes: &Scopes, expires_at: Tim
 }
 
 /// An empty list is no limit, on either side.
-fn within(new: &[String], limit: &[String]) -> bool {
-    limit.is_empty() || (!new.is_empty() && new.iter().all(|name| limit.contains(name)))
+fn within(new: &[Scoped], limit: &[Scoped]) -> bool {
+    limit.is_empty() || (!new.is_empty() && new.iter().all(|one| limit.iter().any(|own| own.uid == one.uid)))
 }
 
 /// Checks what a caller wrote.
-pub(super) fn check_shape(scopes: &Scopes, description: &str) -> Result<(), AccountError> {
+pub(super) fn check_shape(scopes: &TokenScopes, description: &str) -> Result<(), AccountError> {
     for (field, list) in [("scopes.clusters", &scopes.clusters), ("scopes.projects", &scopes.projects)] {
         if list.len() > MAX_SCOPES {
             return Err(AccountError::Invalid { field, message: format!("must have at most {MAX_SCOPES} entries") });
         }
-        for name in list {
-            names::check_label(name).map_err(|error| AccountError::Invalid { field, message: error.to_string() })?;
+        for one in list {
+            names::check_label(&one.name)
+                .map_err(|error| AccountError::Invalid { field, message: error.to_string() })?;
         }
     }
     if description.chars().count() > MAX_DESCRIPTION || description.chars().any(char::is_control) {
@@ -85,16 +86,17 @@ mod tests {
     use crate::resources::token::Audience;
     use crate::store::Revision;
 
-    fn scopes(clusters: &[&str], projects: &[&str], read_only: bool) -> Scopes {
-        let owned = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
-        Scopes { clusters: owned(clusters), projects: owned(projects), read_only }
+    fn scopes(clusters: &[&str], projects: &[&str], read_only: bool) -> TokenScopes {
+        let one = |name: &&str| Scoped { name: name.to_string(), uid: format!("uid-{name}") };
+        let owned = |list: &[&str]| list.iter().map(one).collect();
+        TokenScopes { clusters: owned(clusters), projects: owned(projects), read_only }
     }
 
     fn end(hour: i8) -> Timestamp {
         format!("2026-03-01T{hour:02}:00:00Z").parse().unwrap()
     }
 
-    fn parent(scopes: Scopes) -> TokenEntry {
+    fn parent(scopes: TokenScopes) -> TokenEntry {
         let record = TokenRecord {
             id: "parent".into(),
             hash: String::new(),
@@ -138,6 +140,15 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_came_back_is_not_what_the_limit_says() {
+        let mut limits = scopes(&["a"], &["p"], false);
+        let parent = parent(limits.clone());
+        assert_eq!(check_within(&parent, &limits, end(12)), Ok(()));
+        limits.projects[0].uid = "uid-another".into();
+        assert_eq!(check_within(&parent, &limits, end(12)), Err(Wider::Projects(vec!["p".into()])));
+    }
+
+    #[test]
     fn a_limited_token_is_not_outlived() {
         for limits in [scopes(&["a"], &[], false), scopes(&[], &["p"], false), scopes(&[], &[], true)] {
             let parent = parent(limits.clone());
@@ -152,7 +163,7 @@ mod tests {
         assert!(check_shape(&scopes(&["Demo"], &[], false), "").is_err());
         assert!(check_shape(&scopes(&[], &["a/b"], false), "").is_err());
         assert!(check_shape(&scopes(&["a"; 65], &[], false), "").is_err());
-        assert!(check_shape(&Scopes::default(), &"x".repeat(257)).is_err());
-        assert!(check_shape(&Scopes::default(), "a\nb").is_err());
+        assert!(check_shape(&TokenScopes::default(), &"x".repeat(257)).is_err());
+        assert!(check_shape(&TokenScopes::default(), "a\nb").is_err());
     }
 }

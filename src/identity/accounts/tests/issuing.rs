@@ -7,7 +7,8 @@ use crate::identity::accounts::{AccountError, AccountPolicy, Wider};
 use crate::identity::testing::{GOOD, HERE, World, at, policy};
 use crate::identity::tokens::{IssuedToken, NewToken};
 use crate::index::TokenEntry;
-use crate::resources::token::{Audience, Scopes};
+use crate::records::{Scoped, TokenScopes};
+use crate::resources::token::Audience;
 use crate::store::{Key, Kind};
 
 fn entry(world: &World, token: &IssuedToken) -> Arc<TokenEntry> {
@@ -18,8 +19,12 @@ fn lasting(world: &World, audience: Audience, seconds: u64) -> NewToken {
     NewToken { expires_in: Duration::from_secs(seconds), ..world.new_token(audience) }
 }
 
+fn scoped(name: &str) -> Scoped {
+    Scoped { name: name.into(), uid: format!("uid-{name}") }
+}
+
 fn limited(world: &World, cluster: &str) -> NewToken {
-    let scopes = Scopes { clusters: vec![cluster.into()], ..Scopes::default() };
+    let scopes = TokenScopes { clusters: vec![scoped(cluster)], ..TokenScopes::default() };
     NewToken { scopes, ..world.new_token(Audience::Kube) }
 }
 
@@ -27,7 +32,7 @@ fn limited(world: &World, cluster: &str) -> NewToken {
 async fn what_is_asked_for_is_what_is_stored() {
     let world = World::new().await;
     let jane = world.user("jane").await;
-    let scopes = Scopes { clusters: vec!["demo".into()], projects: vec!["shop".into()], read_only: true };
+    let scopes = TokenScopes { clusters: vec![scoped("demo")], projects: vec![scoped("shop")], read_only: true };
     let new = NewToken { scopes: scopes.clone(), family: Some("f1".into()), ..world.new_token(Audience::Kube) };
     let token = world.accounts.issue("jane", new, at(0)).await.unwrap();
     let caller = world.authenticate(&token.secret_token, Audience::Kube, at(0)).unwrap();
