@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rbac::PolicyRule;
+use super::request::INTERACTIVE;
 
 /// The role of a project's owner: members, quota shares, and the whole of `admin` in its namespaces.
 pub const OWNER: &str = "owner";
@@ -15,6 +16,14 @@ pub const MEMBER: &str = "member";
 pub const VIEWER: &str = "viewer";
 /// The roles bound in every project namespace.
 pub const BUILT_IN: [&str; 3] = [OWNER, MEMBER, VIEWER];
+
+/// Kinds of the whole cluster, with their API group, that every tenant may read: the proxy permits it, and the import
+/// manifest binds it to the group of all tenants.
+pub const TENANT_READABLE: [(&str, &str); 3] = [
+    ("storage.k8s.io", "storageclasses"),
+    ("networking.k8s.io", "ingressclasses"),
+    ("scheduling.k8s.io", "priorityclasses"),
+];
 
 /// Platform role with every right on our own resources, and none in any cluster.
 pub const PLATFORM_ADMIN: &str = "admin";
@@ -113,7 +122,7 @@ fn edit() -> Vec<PolicyRule> {
         ),
         rule("", &["secrets"], &[READ, WRITE]),
         // get and create: a WebSocket exec is a GET whose create right is checked too (Kubernetes 1.35 on).
-        rule("", &["pods/exec", "pods/attach", "pods/portforward"], &[&["get", "create"]]),
+        rule("", &INTERACTIVE, &[&["get", "create"]]),
         rule("", &["pods/ephemeralcontainers", "pods/resize"], &[&["get", "update", "patch"]]),
         rule("", &["pods/eviction", "serviceaccounts/token"], &[&["create"]]),
         rule("", &["replicationcontrollers/scale"], &[&["update", "patch"]]),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::domain::rbac::RuleSet;
+use crate::domain::rbac::{BUILT_IN_GROUPS, RuleSet};
 use crate::records::{Account, Claim, ClusterCredential, Ledger, Reservation, TokenRecord, TokenUse};
 use crate::resources::grant::{SubjectKind, TargetKind};
 use crate::resources::{AccessRole, Cluster, Grant, Project, Team, User};
@@ -151,6 +151,15 @@ impl Snapshot {
     /// All claims on a cluster, sorted by namespace.
     pub fn claims_on(&self, cluster: &str) -> impl Iterator<Item = &Arc<Stored<Claim>>> {
         self.claims_of_cluster.get(cluster).into_iter().flat_map(|claims| claims.values())
+    }
+
+    /// Whether tenants may reach an API group on a cluster at all.
+    pub fn within_reach(&self, cluster: &str, group: &str) -> bool {
+        BUILT_IN_GROUPS.contains(&group)
+            || self
+                .clusters
+                .get(cluster)
+                .is_some_and(|cluster| cluster.object.spec.tenant_api_groups.iter().any(|open| open == group))
     }
 
     /// Teams that list the user by name and UID.

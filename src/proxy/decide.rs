@@ -6,8 +6,9 @@ use jiff::Timestamp;
 
 use super::resolve::{self, Held, Place, Resolved};
 use crate::domain::names::TENANT_GROUP;
-use crate::domain::rbac::{Attributes, BUILT_IN_GROUPS, RuleId};
+use crate::domain::rbac::{Attributes, RuleId};
 use crate::domain::request::{PathRequest, RequestInfo, ResourceRequest, Verb};
+use crate::domain::roles::TENANT_READABLE;
 use crate::index::{CompiledRole, GrantEntry, Snapshot};
 use crate::records::TokenScopes;
 use crate::resources::User;
@@ -181,13 +182,6 @@ fn discovery(path: &PathRequest) -> Result<Right, Refusal> {
     })
 }
 
-/// Kinds of the whole cluster that tenants may read; the import manifest binds the same to the group of all tenants.
-pub const TENANT_READABLE: [(&str, &str); 3] = [
-    ("storage.k8s.io", "storageclasses"),
-    ("networking.k8s.io", "ingressclasses"),
-    ("scheduling.k8s.io", "priorityclasses"),
-];
-
 /// Questions about oneself.
 pub const SELF_REVIEWS: [(&str, &str); 3] = [
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
@@ -236,7 +230,7 @@ fn namespaced(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved)
         let message = format!("{}: the token is limited to reading", forbidden(request));
         return Err(Refusal { reason: "token-read-only", status: refused(request, message) });
     }
-    if !within_reach(ctx, &request.group) {
+    if !ctx.snapshot.within_reach(ctx.place.cluster, &request.group) {
         let message = format!(
             "{}: API group {:?} is not open to tenants on cluster {:?}; an administrator can add it to tenantAPIGroups of the Cluster",
             forbidden(request),
@@ -271,16 +265,6 @@ fn permits(held: &Held, request: &ResourceRequest) -> Option<RuleId> {
         held.role.rules.permits(Attributes { verb: "create", ..asked })?;
     }
     Some(rule)
-}
-
-/// Whether tenants may reach an API group on the cluster at all.
-fn within_reach(ctx: &Context<'_>, group: &str) -> bool {
-    BUILT_IN_GROUPS.contains(&group)
-        || ctx
-            .snapshot
-            .clusters
-            .get(ctx.place.cluster)
-            .is_some_and(|cluster| cluster.object.spec.tenant_api_groups.iter().any(|g| g == group))
 }
 
 // ===== texts =====

@@ -9,10 +9,11 @@ mod protobuf;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::decide::{self, Context, Decide, SELF_REVIEWS, TENANT_READABLE};
+use super::decide::{self, Context, Decide, SELF_REVIEWS};
 use super::resolve::{self, Place};
-use crate::domain::rbac::{BUILT_IN_GROUPS, PolicyRule};
-use crate::domain::request::{self, RequestInfo, ResourceRequest};
+use crate::domain::rbac::PolicyRule;
+use crate::domain::request::{self, INTERACTIVE, RequestInfo, ResourceRequest, Verb};
+use crate::domain::roles::TENANT_READABLE;
 use crate::status::Status;
 
 /// Longest body of a self review that is read.
@@ -51,7 +52,7 @@ pub enum Review {
 pub fn of(request: &RequestInfo) -> Option<Review> {
     let RequestInfo::Resource(r) = request else { return None };
     let kind = (r.group.as_str(), r.resource.as_str());
-    if r.verb != request::Verb::Create || !r.namespace.is_empty() {
+    if r.verb != Verb::Create || !r.namespace.is_empty() {
         return None;
     }
     match SELF_REVIEWS.iter().position(|k| *k == kind)? {
@@ -179,14 +180,7 @@ pub fn rules(ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Value
     let namespace = review.spec.namespace;
     let place = Place { namespace: &namespace, ..ctx.place };
     let resolved = resolve::namespace(ctx.snapshot, ctx.asker.user, ctx.asker.scopes, place, ctx.now);
-    let reach = |group: &str| {
-        BUILT_IN_GROUPS.contains(&group)
-            || ctx
-                .snapshot
-                .clusters
-                .get(ctx.place.cluster)
-                .is_some_and(|c| c.object.spec.tenant_api_groups.iter().any(|g| g == group))
-    };
+    let reach = |group: &str| ctx.snapshot.within_reach(ctx.place.cluster, group);
     let mut rules: Vec<Value> = vec![];
     for held in resolved.iter().flat_map(|r| &r.held) {
         rules.extend(
@@ -215,10 +209,10 @@ pub fn rules(ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Value
 
 fn rendered(rule: &PolicyRule, read_only: bool, reach: &dyn Fn(&str) -> bool) -> Option<Value> {
     let groups: Vec<&String> = rule.api_groups.iter().filter(|g| reach(g)).collect();
-    let interactive = |r: &str| matches!(r, "pods/exec" | "pods/attach" | "pods/portforward");
+    let interactive = |resource: &str| INTERACTIVE.contains(&resource);
     let resources: Vec<&String> = rule.resources.iter().filter(|r| !(read_only && interactive(r))).collect();
     let verbs: Vec<&String> =
-        rule.verbs.iter().filter(|v| !read_only || matches!(v.as_str(), "get" | "list" | "watch")).collect();
+        rule.verbs.iter().filter(|v| !read_only || Verb::parse(v).is_some_and(Verb::reads)).collect();
     if groups.is_empty() || resources.is_empty() || verbs.is_empty() {
         return None;
     }

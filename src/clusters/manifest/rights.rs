@@ -7,16 +7,10 @@ use crate::clusters::names::*;
 use crate::clusters::probe::place as probe;
 use crate::domain::names::{TENANT_GROUP, TOKEN_EXTRA};
 use crate::domain::rbac::VERBS;
+use crate::domain::roles::TENANT_READABLE;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const READ: [&str; 3] = ["get", "list", "watch"];
-
-/// Kinds of the whole cluster that every tenant may read.
-const TENANT_KINDS: [(&str, &str); 3] = [
-    ("storage.k8s.io", "storageclasses"),
-    ("networking.k8s.io", "ingressclasses"),
-    ("scheduling.k8s.io", "priorityclasses"),
-];
 
 /// Core kinds of a namespace that roles may name. Proxies reach past RBAC and are left out, as are bindings of Pods to
 /// nodes; namespaces, quotas and limit ranges are the project's and stand apart.
@@ -180,7 +174,7 @@ fn on_cluster() -> Value {
         }),
     ];
     rules.extend(
-        TENANT_KINDS
+        TENANT_READABLE
             .iter()
             .map(|(group, resource)| json!({"apiGroups": [group], "resources": [resource], "verbs": on(&READ)})),
     );
@@ -188,7 +182,7 @@ fn on_cluster() -> Value {
 }
 
 fn tenant_read() -> Value {
-    TENANT_KINDS
+    TENANT_READABLE
         .iter()
         .map(|(group, resource)| json!({"apiGroups": [group], "resources": [resource], "verbs": READ}))
         .collect()

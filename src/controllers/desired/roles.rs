@@ -23,9 +23,9 @@ pub fn desired(snapshot: &Snapshot, cluster: &str, listed: &BTreeSet<String>) ->
             names.extend(project.object.spec.roles.iter().map(String::as_str));
         }
     }
-    let own = snapshot.clusters.get(cluster).map(|cluster| cluster.object.spec.tenant_api_groups.as_slice());
-    let reach: BTreeSet<&str> =
-        own.unwrap_or_default().iter().filter(|group| listed.contains(*group)).map(String::as_str).collect();
+    let reach = |group: &str| {
+        snapshot.within_reach(cluster, group) && (BUILT_IN_GROUPS.contains(&group) || listed.contains(group))
+    };
     let roles = names.into_iter().filter_map(|name| {
         let rules = snapshot.roles.get(name)?.rules.rules();
         Some((role_name(name), object(name, within(rules, &reach))))
@@ -43,11 +43,11 @@ fn object(role: &str, rules: Vec<PolicyRule>) -> Value {
 }
 
 /// The rules without the API groups that are out of reach.
-fn within(rules: &[PolicyRule], reach: &BTreeSet<&str>) -> Vec<PolicyRule> {
+fn within(rules: &[PolicyRule], reach: &dyn Fn(&str) -> bool) -> Vec<PolicyRule> {
     let mut kept = vec![];
     for rule in rules {
         let mut rule = rule.clone();
-        rule.api_groups.retain(|group| BUILT_IN_GROUPS.contains(&group.as_str()) || reach.contains(group.as_str()));
+        rule.api_groups.retain(|group| reach(group));
         if !rule.api_groups.is_empty() {
             kept.push(rule);
         }
