@@ -41,14 +41,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::response::{IntoResponse, Response};
-use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
 use crate::audit::Audit;
 use crate::clusters::Clusters;
 use crate::clusters::probe::Aspect;
-use crate::controllers::{self, ActError, NamespaceState};
+use crate::controllers::NamespaceActs;
 use crate::identity::accounts::Accounts;
 use crate::identity::last_used::LastUsed;
 use crate::index::Index;
@@ -91,32 +90,6 @@ pub trait ClusterActs: Send + Sync + 'static {
     async fn check(&self, cluster: &str) -> Vec<ClusterCheck>;
 }
 
-/// Creating, moving and giving up namespaces, down to their effect in the cluster.
-#[async_trait]
-pub trait NamespaceActs: Send + Sync + 'static {
-    /// As [`controllers::NamespaceActs::create`].
-    async fn create(
-        &self,
-        project: &str,
-        cluster: &str,
-        namespace: &str,
-        by: &str,
-        now: Timestamp,
-    ) -> Result<NamespaceState, ActError>;
-    /// As [`controllers::NamespaceActs::relocate`].
-    async fn relocate(
-        &self,
-        cluster: &str,
-        namespace: &str,
-        from: &str,
-        to: &str,
-        by: &str,
-        now: Timestamp,
-    ) -> Result<NamespaceState, ActError>;
-    /// As [`controllers::NamespaceActs::delete`].
-    async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError>;
-}
-
 #[async_trait]
 impl ClusterActs for Clusters {
     async fn check(&self, cluster: &str) -> Vec<ClusterCheck> {
@@ -134,36 +107,6 @@ impl ClusterActs for Clusters {
             required: check.aspect != Aspect::Advice,
         });
         checks.collect()
-    }
-}
-
-#[async_trait]
-impl NamespaceActs for controllers::NamespaceActs {
-    async fn create(
-        &self,
-        project: &str,
-        cluster: &str,
-        namespace: &str,
-        by: &str,
-        now: Timestamp,
-    ) -> Result<NamespaceState, ActError> {
-        controllers::NamespaceActs::create(self, project, cluster, namespace, by, now).await
-    }
-
-    async fn relocate(
-        &self,
-        cluster: &str,
-        namespace: &str,
-        from: &str,
-        to: &str,
-        by: &str,
-        now: Timestamp,
-    ) -> Result<NamespaceState, ActError> {
-        controllers::NamespaceActs::relocate(self, cluster, namespace, from, to, by, now).await
-    }
-
-    async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {
-        controllers::NamespaceActs::delete(self, project, cluster, namespace, by).await
     }
 }
 

@@ -79,11 +79,6 @@ impl Controllers {
         Arc::new(Self { shared, tasks: parking_lot::Mutex::new(tasks), shutdown })
     }
 
-    /// Creating, moving and deleting namespaces, for the API.
-    pub fn acts(&self) -> NamespaceActs {
-        NamespaceActs::new(self.shared.clone())
-    }
-
     /// Ends everything and waits for it.
     pub async fn stop(&self) {
         self.shutdown.cancel();

@@ -154,7 +154,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         last_used,
         access: Arc::new(tokio::task::spawn_blocking(Access::load).await??),
         tenancy,
-        namespaces: Arc::new(controllers.acts()),
+        namespaces: controllers.clone(),
         clusters: clusters.clone(),
         audit: audit.clone(),
         audit_directory,

@@ -1,12 +1,13 @@
 //! What people do with namespaces through the API: create, move, delete. Creating and moving answer when access is
 //! effective, not when the wish is recorded.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
+use super::Controllers;
 use super::shared::{NamespaceState, Phase, Shared};
 use crate::index::Snapshot;
 use crate::records::Claim;
@@ -15,10 +16,43 @@ use crate::tenancy::TenancyError;
 /// Longest time that an act waits for the cluster. What was begun goes on after it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Creating, moving and deleting namespaces.
-#[derive(Clone)]
-pub struct NamespaceActs {
-    shared: Arc<Shared>,
+/// Creating, moving and giving up namespaces, down to their effect in the cluster.
+#[async_trait]
+pub trait NamespaceActs: Send + Sync + 'static {
+    /// Creates a namespace for a project, and answers once its members have access.
+    ///
+    /// # Errors
+    /// [`ActError::Tenancy`] as [`crate::tenancy::Tenancy::create_namespace`] has it; [`ActError::Refused`];
+    /// [`ActError::NotYet`] after 30 s.
+    async fn create(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<NamespaceState, ActError>;
+
+    /// Moves a namespace to another project, and answers once the former project has no right left in it and the new
+    /// one has access.
+    ///
+    /// # Errors
+    /// As [`crate::tenancy::Tenancy::move_namespace`], and [`ActError::NotYet`] after 30 s.
+    async fn relocate(
+        &self,
+        cluster: &str,
+        namespace: &str,
+        from: &str,
+        to: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<NamespaceState, ActError>;
+
+    /// Gives a namespace up: nobody has access to it any more, and it is being deleted when this returns.
+    ///
+    /// # Errors
+    /// As [`crate::tenancy::Tenancy::release_namespace`].
+    async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError>;
 }
 
 /// Why an act did not succeed, or not yet.
@@ -37,17 +71,9 @@ pub enum ActError {
     NotYet(String),
 }
 
-impl NamespaceActs {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-
-    /// Creates a namespace for a project, and answers once its members have access.
-    ///
-    /// # Errors
-    /// [`ActError::Tenancy`] as [`crate::tenancy::Tenancy::create_namespace`] has it; [`ActError::Refused`];
-    /// [`ActError::NotYet`] after 30 s.
-    pub async fn create(
+#[async_trait]
+impl NamespaceActs for Controllers {
+    async fn create(
         &self,
         project: &str,
         cluster: &str,
@@ -56,7 +82,7 @@ impl NamespaceActs {
         now: Timestamp,
     ) -> Result<NamespaceState, ActError> {
         let claim = self.shared.tenancy.create_namespace(project, cluster, namespace, by, now).await?;
-        match self.effective(&claim).await {
+        match effective(&self.shared, &claim).await {
             Err(ActError::Refused(why)) => {
                 // Nobody waits for it to become possible; a declared one would be.
                 if let Err(error) = self.shared.tenancy.release_namespace(project, cluster, namespace, by).await {
@@ -68,12 +94,7 @@ impl NamespaceActs {
         }
     }
 
-    /// Moves a namespace to another project, and answers once the former project has no right left in it and the new
-    /// one has access.
-    ///
-    /// # Errors
-    /// As [`crate::tenancy::Tenancy::move_namespace`], and [`ActError::NotYet`] after 30 s.
-    pub async fn relocate(
+    async fn relocate(
         &self,
         cluster: &str,
         namespace: &str,
@@ -83,41 +104,38 @@ impl NamespaceActs {
         now: Timestamp,
     ) -> Result<NamespaceState, ActError> {
         let claim = self.shared.tenancy.move_namespace(cluster, namespace, from, to, by, now).await?;
-        self.effective(&claim).await
+        effective(&self.shared, &claim).await
     }
 
-    /// Gives a namespace up: nobody has access to it any more, and it is being deleted when this returns.
-    ///
-    /// # Errors
-    /// As [`crate::tenancy::Tenancy::release_namespace`].
-    pub async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {
+    async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {
         Ok(self.shared.tenancy.release_namespace(project, cluster, namespace, by).await?)
     }
+}
 
-    async fn effective(&self, claim: &Claim) -> Result<NamespaceState, ActError> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut states = self.shared.subscribe();
-        let mut changes = self.shared.index.subscribe();
-        loop {
-            let snapshot = self.shared.index.snapshot();
-            let state = self.shared.namespace(&claim.cluster, &claim.namespace);
-            let state = state.filter(|state| state.project_uid == claim.project_uid);
-            let missing = match missing(&snapshot, claim, state.as_ref()) {
-                Ok(state) => return Ok(state),
-                Err(Missing::Never(why)) => return Err(ActError::Refused(why)),
-                Err(Missing::Yet(why)) => why,
-            };
-            let woken = async {
-                tokio::select! {
-                    changed = states.changed() => changed.is_ok(),
-                    changed = changes.changed() => changed.is_ok(),
-                }
-            };
-            match timeout_at(deadline, woken).await {
-                Ok(true) => {}
-                Ok(false) => return Err(ActError::NotYet("the service is going down".to_owned())),
-                Err(_) => return Err(ActError::NotYet(missing)),
+/// Waits until access to a claimed namespace is effective.
+async fn effective(shared: &Shared, claim: &Claim) -> Result<NamespaceState, ActError> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut states = shared.subscribe();
+    let mut changes = shared.index.subscribe();
+    loop {
+        let snapshot = shared.index.snapshot();
+        let state = shared.namespace(&claim.cluster, &claim.namespace);
+        let state = state.filter(|state| state.project_uid == claim.project_uid);
+        let missing = match missing(&snapshot, claim, state.as_ref()) {
+            Ok(state) => return Ok(state),
+            Err(Missing::Never(why)) => return Err(ActError::Refused(why)),
+            Err(Missing::Yet(why)) => why,
+        };
+        let woken = async {
+            tokio::select! {
+                changed = states.changed() => changed.is_ok(),
+                changed = changes.changed() => changed.is_ok(),
             }
+        };
+        match timeout_at(deadline, woken).await {
+            Ok(true) => {}
+            Ok(false) => return Err(ActError::NotYet("the service is going down".to_owned())),
+            Err(_) => return Err(ActError::NotYet(missing)),
         }
     }
 }

@@ -88,10 +88,6 @@ impl Service {
         Self { site, store, index, tenancy, controllers, reachable, shutdown, _folder: folder }
     }
 
-    fn acts(&self) -> NamespaceActs {
-        self.controllers.acts()
-    }
-
     async fn put(&self, project: &Value) {
         let key = Key::new(Kind::Project, project["metadata"]["name"].as_str().unwrap());
         loop {
@@ -312,12 +308,12 @@ async fn isolation_comes_and_goes(service: &Service) {
 
 async fn creating_answers_when_access_is_effective(service: &Service) {
     let member = service.person(&group_of("orchard", "member")).await;
-    let state = service.acts().create("orchard", CLUSTER, "orchard-new", "jane", clock::now()).await.unwrap();
+    let state = service.controllers.create("orchard", CLUSTER, "orchard-new", "jane", clock::now()).await.unwrap();
     assert_eq!(state.message, "");
     member.allowed([get(pods("orchard-new"))]).await;
     let claim = service.index.snapshot().claim(CLUSTER, "orchard-new").unwrap().object.clone();
     assert!(claim.namespace_uid.is_some());
-    service.acts().delete("orchard", CLUSTER, "orchard-new", "jane").await.unwrap();
+    service.controllers.delete("orchard", CLUSTER, "orchard-new", "jane").await.unwrap();
     soon("rights are gone", || async { member.send(&get(pods("orchard-new"))).await.status == 403 }).await;
     until("the claim is gone", || async {
         service.index.snapshot().claim(CLUSTER, "orchard-new").is_none().then_some(())
@@ -330,7 +326,7 @@ async fn creating_answers_when_access_is_effective(service: &Service) {
 async fn of_fifty_creations_for_three_places_three_succeed(service: &Service) {
     service.put(&project("hill", &[], json!({}))).await;
     let all = (0..50).map(|at| {
-        let acts = service.acts();
+        let acts = service.controllers.clone();
         async move { acts.create("hill", CLUSTER, &format!("hill-{at}"), "jane", clock::now()).await }
     });
     let results = futures::future::join_all(all).await;
@@ -382,12 +378,12 @@ async fn who_keeps_changing_what_is_ours_is_named(service: &Service) {
     let admin = service.site.admin().await;
     let quota = "/api/v1/namespaces/hill-fought/resourcequotas/bailiwick";
     let free = service.index.snapshot().claims_on(CLUSTER).find(|c| c.object.project == "hill").unwrap().object.clone();
-    service.acts().delete("hill", CLUSTER, &free.namespace, "jane").await.unwrap();
+    service.controllers.delete("hill", CLUSTER, &free.namespace, "jane").await.unwrap();
     until("a place is free", || async {
         service.index.snapshot().claim(CLUSTER, &free.namespace).is_none().then_some(())
     })
     .await;
-    service.acts().create("hill", CLUSTER, "hill-fought", "jane", clock::now()).await.unwrap();
+    service.controllers.create("hill", CLUSTER, "hill-fought", "jane", clock::now()).await.unwrap();
     let fight = until("the fight is given up", || async {
         admin.must(merge(quota, json!({"spec": {"hard": {"pods": "400"}}}))).await;
         let status = service.status("hill", "hill-fought").await;
@@ -406,7 +402,7 @@ async fn what_strangers_made_is_left_alone(service: &Service) {
     let path = "/api/v1/namespaces/orchard-old";
     admin.must(create("/api/v1/namespaces", plain_namespace("orchard-old"))).await;
     let before = admin.must(get(path)).await["metadata"]["uid"].clone();
-    let refused = service.acts().create("orchard", CLUSTER, "orchard-old", "jane", clock::now()).await;
+    let refused = service.controllers.create("orchard", CLUSTER, "orchard-old", "jane", clock::now()).await;
     assert!(matches!(&refused, Err(ActError::Refused(why)) if why.contains("left alone")), "{refused:?}");
     until("the claim is given up", || async {
         service.index.snapshot().claim(CLUSTER, "orchard-old").is_none().then_some(())
@@ -429,13 +425,16 @@ async fn what_strangers_made_is_left_alone(service: &Service) {
 async fn a_move_leaves_no_right_behind(service: &Service) {
     service.put(&project("meadow", &[], json!({"podSecurity": {"enforce": "restricted"}}))).await;
     until("the project is known", || async { service.index.snapshot().projects.get("meadow").map(|_| ()) }).await;
-    service.acts().create("orchard", CLUSTER, "orchard-moves", "jane", clock::now()).await.unwrap();
+    service.controllers.create("orchard", CLUSTER, "orchard-moves", "jane", clock::now()).await.unwrap();
     let before = service.person(&group_of("orchard", "owner")).await;
     let after = service.person(&group_of("meadow", "owner")).await;
     before.allowed([get(pods("orchard-moves"))]).await;
     after.refused("cannot list resource", [get(pods("orchard-moves"))]).await;
-    let moved =
-        service.acts().relocate(CLUSTER, "orchard-moves", "orchard", "meadow", "root", clock::now()).await.unwrap();
+    let moved = service
+        .controllers
+        .relocate(CLUSTER, "orchard-moves", "orchard", "meadow", "root", clock::now())
+        .await
+        .unwrap();
     assert_eq!(moved.project_uid, uid("meadow"));
     before.refused("cannot list resource", [get(pods("orchard-moves"))]).await;
     after.allowed([get(pods("orchard-moves"))]).await;
@@ -444,7 +443,7 @@ async fn a_move_leaves_no_right_behind(service: &Service) {
     assert!(!admin.send(&get(path)).await.text.contains(":orchard:"));
     let labels = admin.must(get("/api/v1/namespaces/orchard-moves")).await["metadata"]["labels"].clone();
     assert_eq!((&labels[PROJECT], &labels[POD_SECURITY[0]]), (&json!("meadow"), &json!("restricted")));
-    service.acts().delete("meadow", CLUSTER, "orchard-moves", "root").await.unwrap();
+    service.controllers.delete("meadow", CLUSTER, "orchard-moves", "root").await.unwrap();
     until("the moved namespace is gone", || async {
         (admin.send(&get("/api/v1/namespaces/orchard-moves")).await.status == 404).then_some(())
     })

@@ -17,9 +17,9 @@ use sha2::{Digest as _, Sha256};
 use tower::ServiceExt as _;
 
 use crate::access::Access;
-use crate::api::{ApiParts, ApiState, ClusterActs, ClusterCheck, NamespaceActs, PublicEndpoint, router};
+use crate::api::{ApiParts, ApiState, ClusterActs, ClusterCheck, PublicEndpoint, router};
 use crate::audit::{self, Audit, AuditSettings, Filter, Record};
-use crate::controllers::{ActError, NamespaceState, Phase};
+use crate::controllers::{ActError, NamespaceActs, NamespaceState, Phase};
 use crate::identity::accounts::{AccountPolicy, Accounts};
 use crate::identity::last_used::LastUsed;
 use crate::index::Index;
