@@ -14,8 +14,8 @@ use super::super::call::{Call, Place};
 use super::super::reach::Reach;
 use super::super::view::{View, token_object};
 use super::super::{Answer, ApiState, kubeconfig as config};
-use super::users::who;
-use super::{account_status, json as answer, permit, unprocessable};
+use super::users::open;
+use super::{account_status, json as answer, unprocessable};
 use crate::access::{ObjectRef, roles_held};
 use crate::clock;
 use crate::identity::tokens::{IssuedToken, NewToken};
@@ -59,9 +59,8 @@ pub(in crate::api) async fn tokens(
     Place(name): Place<String>,
     payload: Payload,
 ) -> Answer {
-    let name = who(&call, &name);
-    permit(&call, &state, Kind::User, "tokens", name)?;
-    let TokenRequest { audience, scopes, expires_in_seconds, description } = payload.request()?;
+    let (name, TokenRequest { audience, scopes, expires_in_seconds, description }) =
+        open(&call, &state, &name, "tokens", &payload)?;
     let view = View { snapshot: &call.snapshot, now: call.now };
     let owner = view.snapshot.users.get(name).ok_or_else(|| Status::not_found("users", name))?;
     let scopes = limits(&state, view, &owner.object, scopes)?;
@@ -130,9 +129,8 @@ pub(in crate::api) async fn kubeconfig(
     Place(name): Place<String>,
     payload: Payload,
 ) -> Answer {
-    let name = who(&call, &name);
-    permit(&call, &state, Kind::User, "kubeconfig", name)?;
-    let KubeconfigRequest { clusters, projects, expires_in_seconds, read_only, description } = payload.request()?;
+    let (name, KubeconfigRequest { clusters, projects, expires_in_seconds, read_only, description }) =
+        open(&call, &state, &name, "kubeconfig", &payload)?;
     let view = View { snapshot: &call.snapshot, now: call.now };
     let user = view.snapshot.users.get(name).ok_or_else(|| Status::not_found("users", name))?;
     let mut reach = Reach::of(view, &user.object);

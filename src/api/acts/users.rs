@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use axum::extract::State;
 use http::StatusCode;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -43,9 +44,17 @@ struct Password {
     must_change: Option<bool>,
 }
 
-/// `me`, or a name.
-pub(super) fn who<'a>(call: &'a Call, name: &'a str) -> &'a str {
-    if name == "me" { call.user() } else { name }
+/// The opening of each act on a user: who is meant (`me`, or a name), whether the caller may, and what is asked.
+pub(super) fn open<'a, T: DeserializeOwned>(
+    call: &'a Call,
+    state: &ApiState,
+    name: &'a str,
+    act: &str,
+    payload: &Payload,
+) -> Result<(&'a str, T), Status> {
+    let name = if name == "me" { call.user() } else { name };
+    permit(call, state, Kind::User, act, name)?;
+    Ok((name, payload.request()?))
 }
 
 /// `POST users/NAME/suspend`.
@@ -55,9 +64,7 @@ pub(in crate::api) async fn suspend(
     Place(name): Place<String>,
     payload: Payload,
 ) -> Answer {
-    let name = who(&call, &name);
-    permit(&call, &state, Kind::User, "suspend", name)?;
-    let Suspend { reason } = payload.request()?;
+    let (name, Suspend { reason }) = open(&call, &state, &name, "suspend", &payload)?;
     if reason.chars().count() > MAX_REASON || reason.chars().any(char::is_control) {
         let message = format!("must have at most {MAX_REASON} characters and no control characters");
         return Err(unprocessable(name, "reason", &message).into());
@@ -76,9 +83,7 @@ pub(in crate::api) async fn resume(
     Place(name): Place<String>,
     payload: Payload,
 ) -> Answer {
-    let name = who(&call, &name);
-    permit(&call, &state, Kind::User, "resume", name)?;
-    let Nothing {} = payload.request()?;
+    let (name, Nothing {}) = open(&call, &state, &name, "resume", &payload)?;
     call.intend(&state).await?;
     let done = state.0.parts.accounts.resume(name, clock::now()).await;
     done.map_err(|why| account_status(name, why))?;
@@ -99,9 +104,7 @@ pub(in crate::api) async fn password(
     Place(name): Place<String>,
     payload: Payload,
 ) -> Answer {
-    let name = who(&call, &name);
-    permit(&call, &state, Kind::User, "password", name)?;
-    let Password { password, old_password, must_change } = payload.request()?;
+    let (name, Password { password, old_password, must_change }) = open(&call, &state, &name, "password", &payload)?;
     let accounts = &state.0.parts.accounts;
     if name == call.user() {
         let Some(old) = old_password else {
