@@ -232,13 +232,10 @@ async fn grants_and_deletions_at_the_same_time_never_leave_a_grant_on_nothing() 
         let snapshot = server.index.snapshot();
         let stands = snapshot.grants.get(format!("g{round}").as_str()).is_some();
         assert_eq!(stands, created.status.is_success());
-        if stands && deleted.status.is_success() {
-            // The user went first; the grant waits for an account that an administrator creates.
+        if stands && (deleted.status.is_success() || marked.status.is_success()) {
+            // What it names went first; the grant waits for another one that an administrator creates.
             let grant = root.get(&format!("grants/g{round}")).await.ok();
             assert_eq!(grant["status"]["state"], "Waiting", "{grant}");
-        }
-        if stands {
-            assert!(!marked.status.is_success(), "round {round}: the project was given up under a grant");
         }
     }
 }
