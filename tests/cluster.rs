@@ -15,4 +15,5 @@ mod cluster {
     mod members;
     mod namespaces;
     mod probes;
+    mod uninstall;
 }

@@ -8,7 +8,7 @@ use super::client::{Client, encode, resource_path};
 use super::exit::{Failure, Outcome};
 use super::output::{self, Format};
 use super::session;
-use crate::clusters::manifest::{Impersonation, Manifest, ManifestOptions};
+use crate::clusters::manifest::{self, Impersonation, Manifest, ManifestOptions};
 use crate::clusters::version::Version;
 
 mod import;
@@ -24,7 +24,11 @@ pub async fn run(args: ClusterArgs) -> Outcome {
             tenant_api_groups,
             administrators,
             legacy_impersonation,
+            uninstall,
         } => {
+            if uninstall {
+                return output::print(&manifest::uninstall(&name).map_err(|e| Failure::Usage(e.to_string()))?);
+            }
             let version = Version::parse(&kubernetes_version)
                 .map_err(|e| Failure::Usage(format!("--kubernetes-version: {e}")))?;
             let mut options = ManifestOptions::new(&name, version);

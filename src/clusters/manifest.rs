@@ -1,15 +1,18 @@
 //! The import manifest: what the administrator of a cluster applies to let the service work there.
 //!
-//! In this order, so that no right exists before its guard: namespace, accounts without rights and their tokens, the
-//! list of API groups, guard policies with their bindings, rights. The accounts hold no right on any of it: policies
+//! In this order, so that no right exists before its guard: namespace, accounts without rights and their tokens, guard
+//! policies with their bindings, rights. The accounts hold no right on any of it: policies
 //! cannot guard policies, only RBAC does.
 
 mod guards;
 mod rights;
+mod uninstall;
 
 use serde_json::{Value, json};
 
-pub use guards::{GuardError, expected_bindings, expected_policies};
+pub(super) use guards::read_list;
+pub use guards::{GuardError, expected_bindings, expected_policies, tenant_groups};
+pub use uninstall::uninstall;
 
 use super::names::*;
 use super::version::{self, Version};
@@ -40,7 +43,7 @@ pub struct ManifestOptions {
     pub version: Version,
     /// Form of impersonation; [`Impersonation::of`] the version unless the cluster has the feature turned off.
     pub impersonation: Impersonation,
-    /// API groups within tenant reach beside the built-in ones: the list that the ConfigMap starts with.
+    /// API groups within tenant reach beside the built-in ones.
     pub tenant_api_groups: Vec<String>,
     /// Groups of the cluster's administrators beside `system:masters`: the guards let them adopt namespaces and touch
     /// managed objects, when they come with a credential of their own.
@@ -98,9 +101,9 @@ impl ManifestOptions {
         self.version >= version::DEFAULT_MIN
     }
 
-    /// The administrators' groups, where they may stand in a manifest.
-    pub(super) fn checked_administrators(self) -> Option<Vec<String>> {
-        self.check().is_ok().then_some(self.administrators)
+    /// The same, where all of it may stand in a manifest.
+    pub(super) fn checked(self) -> Option<Self> {
+        self.check().is_ok().then_some(self)
     }
 
     fn check(&self) -> Result<(), ManifestError> {
@@ -135,7 +138,7 @@ impl ManifestOptions {
 pub struct Manifest {
     cluster: String,
     version: Version,
-    /// Namespace, accounts, tokens, API groups.
+    /// Namespace, accounts, tokens.
     pub accounts: Vec<Value>,
     /// Guard policies, each followed by its binding.
     pub guards: Vec<Value>,
@@ -148,13 +151,19 @@ impl Manifest {
     pub fn render(options: &ManifestOptions) -> Result<Self, ManifestError> {
         options.check()?;
         let guards = if options.guarded() { guards::objects(options).map_err(ManifestError::Guards)? } else { vec![] };
-        Ok(Self {
+        let mut manifest = Self {
             cluster: options.cluster.clone(),
             version: options.version,
-            accounts: accounts(options),
+            accounts: accounts(),
             guards,
             rights: rights::objects(options),
-        })
+        };
+        let Self { cluster, version: _, accounts, guards, rights } = &mut manifest;
+        // By this label everything is found again when the cluster's administrator takes it back.
+        for object in accounts.iter_mut().chain(guards).chain(rights) {
+            object["metadata"]["labels"][IMPORT] = json!(cluster);
+        }
+        Ok(manifest)
     }
 
     /// All objects, in order.
@@ -167,8 +176,9 @@ impl Manifest {
         let mut text = format!(
             "# Lets bailiwick work in the cluster {:?} (Kubernetes {}). Apply it as an administrator of the cluster:\n\
              #   bailiwick cluster manifest {} | kubectl apply --server-side -f -\n\
-             # then import the cluster. Applying it again changes nothing; a newer bailiwick may render a newer one.\n",
-            self.cluster, self.version, self.cluster
+             # then import the cluster. Applying it again changes nothing; a newer bailiwick may render a newer one.\n\
+             # To take it back: bailiwick cluster manifest {} --uninstall\n",
+            self.cluster, self.version, self.cluster, self.cluster
         );
         if self.guards.is_empty() {
             text.push_str(
@@ -197,7 +207,7 @@ fn labels() -> Value {
     json!({"app.kubernetes.io/part-of": "bailiwick"})
 }
 
-fn accounts(options: &ManifestOptions) -> Vec<Value> {
+fn accounts() -> Vec<Value> {
     let account = |name: &str| {
         json!({
             "apiVersion": "v1",
@@ -219,7 +229,6 @@ fn accounts(options: &ManifestOptions) -> Vec<Value> {
             "type": "kubernetes.io/service-account-token",
         })
     };
-    let groups = options.tenant_api_groups.iter().map(|g| format!("{g}\n")).collect::<String>();
     vec![
         json!({
             "apiVersion": "v1",
@@ -236,21 +245,6 @@ fn accounts(options: &ManifestOptions) -> Vec<Value> {
         account(HOUSEKEEPING),
         token(FORWARDING, FORWARDING_SECRET),
         token(HOUSEKEEPING, HOUSEKEEPING_SECRET),
-        json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": TENANT_GROUPS,
-                "namespace": SYSTEM_NAMESPACE,
-                "labels": labels(),
-                "annotations": {
-                    "bailiwick.dev/description": "API groups, one a line, that roles of projects may name beside the \
-                     built-in ones. Only administrators of the cluster edit this. Forwarding must reach them too: \
-                     render the manifest with the same groups.",
-                },
-            },
-            "data": {TENANT_GROUPS_KEY: groups},
-        }),
     ]
 }
 

@@ -50,7 +50,7 @@ pub const POD_SECURITY: [&str; 3] =
     ["pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/audit", "pod-security.kubernetes.io/warn"];
 
 /// Prefix of the ClusterRoles that AccessRoles become, `bailiwick:role:<role>`. Housekeeping writes no other ones. Their
-/// rules stay within the built-in API groups and [`TENANT_GROUPS`], without wildcards; label [`MANAGED`], no other
+/// rules stay within the built-in API groups and [`GROUPS_VARIABLE`], without wildcards; label [`MANAGED`], no other
 /// labels but `app.kubernetes.io/*`.
 pub const ROLE_PREFIX: &str = "bailiwick:role:";
 /// ClusterRole of the import manifest that lets forwarding act for others in a namespace; bound in every project
@@ -75,11 +75,14 @@ pub const LEGACY_TENANT: &str = "bailiwick-legacy-tenant";
 /// Key of the extra that carries the person in the limited form, where the user is the project's.
 pub const PERSON_EXTRA: &str = "bailiwick.dev/user";
 
-/// ConfigMap in [`SYSTEM_NAMESPACE`] that only the cluster's administrators edit: API groups, beside the built-in ones,
-/// that roles may name. Read by the guards.
-pub const TENANT_GROUPS: &str = "bailiwick-tenant-api-groups";
-/// Key in [`TENANT_GROUPS`]: one group a line.
-pub const TENANT_GROUPS_KEY: &str = "groups";
+/// Label of every object of the import manifest; its value is the name of the cluster.
+pub const IMPORT: &str = "bailiwick.dev/import";
+
+/// Guard policy that holds the rules of roles to API groups.
+pub const GROUPS_POLICY: &str = "bailiwick-housekeeping-groups";
+/// Variable of [`GROUPS_POLICY`]: the API groups, beside the built-in ones, that roles may name on this cluster. Only the
+/// cluster's administrators write it, by applying a manifest that was rendered with them.
+pub const GROUPS_VARIABLE: &str = "tenantGroups";
 
 /// Most RoleBindings a project namespace may have; goes into the namespace's ResourceQuota as
 /// [`ROLE_BINDINGS_QUOTA_KEY`]. With some 10,000 of them each request costs the API server four times as much.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use kube::{Client, ResourceExt as _};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,8 @@ use super::kinds::{ObjectKind, is_managed};
 use super::observed::{Observed, Seen, Touched, kept_by_us, watch_all};
 use super::shared::{ClusterState, Phase, Shared};
 use super::tend::{Outcome, Sight};
-use crate::clusters::names::{LEGACY_IMPERSONATE, ROLE_PREFIX, TENANT_GROUPS, TENANT_GROUPS_KEY};
+use crate::clusters::manifest::tenant_groups;
+use crate::clusters::names::{GROUPS_POLICY, LEGACY_IMPERSONATE, ROLE_PREFIX};
 use crate::clusters::probe::probe_role;
 use crate::index::{Impersonation, Snapshot};
 use crate::metrics::{ClusterResultLabel, Success};
@@ -358,21 +360,17 @@ impl Worker {
 
     /// API groups that the cluster's administrators let roles name. Where the list cannot be read it is empty.
     async fn listed_groups(&self) -> BTreeSet<String> {
-        let resource = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", "ConfigMap"));
-        let namespace = crate::clusters::names::SYSTEM_NAMESPACE;
-        let maps: kube::Api<kube::api::DynamicObject> =
-            kube::Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let map = match calls::get(&maps, TENANT_GROUPS).await {
-            Ok(Some(map)) => map,
-            Ok(None) => return BTreeSet::new(),
+        let resource = kube::api::ApiResource::erase::<ValidatingAdmissionPolicy>(&());
+        match calls::get(&kube::Api::all_with(self.client.clone(), &resource), GROUPS_POLICY).await {
+            Ok(policy) => {
+                let policy = policy.and_then(|policy| policy.try_parse::<ValidatingAdmissionPolicy>().ok());
+                policy.as_ref().and_then(tenant_groups).unwrap_or_default().into_iter().collect()
+            }
             Err(error) => {
                 warn!(cluster = self.cluster, %error, "the list of API groups cannot be read");
-                return BTreeSet::new();
+                BTreeSet::new()
             }
-        };
-        let text = map.data.get("data").and_then(|data| data.get(TENANT_GROUPS_KEY)?.as_str()).unwrap_or_default();
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        lines.map(str::to_owned).collect()
+        }
     }
 
     /// Says how the cluster is doing.

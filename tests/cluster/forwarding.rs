@@ -42,10 +42,7 @@ async fn as_itself(site: &Site) {
                 merge(format!("{RBAC}/clusterroles/{FORWARD_ON}"), json!({"rules": []})),
                 create("/api/v1/namespaces/bailiwick-system/serviceaccounts/housekeeping/token", token),
                 delete("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/bailiwick-accounts-scope"),
-                merge(
-                    "/api/v1/namespaces/bailiwick-system/configmaps/bailiwick-tenant-api-groups",
-                    json!({"data": {}}),
-                ),
+                delete(format!("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{GROUPS_POLICY}")),
                 get("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"),
             ],
         )

@@ -365,8 +365,11 @@ async fn kinds_that_are_not_housekeepings(site: &Site) {
                 get("/api/v1/namespaces/kube-system/configmaps"),
                 create("/api/v1/namespaces/bailiwick-system/serviceaccounts/forwarding/token", token.clone()),
                 create("/api/v1/namespaces/kube-system/serviceaccounts/default/token", token),
-                merge("/api/v1/namespaces/bailiwick-system/configmaps/bailiwick-tenant-api-groups", json!({"data": {"groups": "x"}})),
-                delete("/api/v1/namespaces/bailiwick-system/configmaps/bailiwick-tenant-api-groups"),
+                merge(
+                    format!("{policies}/validatingadmissionpolicies/{GROUPS_POLICY}"),
+                    json!({"spec": {"variables": [{"name": GROUPS_VARIABLE, "expression": "['example.com', 'x.example.com']"}]}}),
+                ),
+                get("/api/v1/namespaces/bailiwick-system/configmaps"),
                 delete(format!("{policies}/validatingadmissionpolicies/bailiwick-accounts-scope")),
                 merge(
                     format!("{policies}/validatingadmissionpolicies/bailiwick-accounts-scope"),
@@ -396,7 +399,6 @@ async fn kinds_that_are_not_housekeepings(site: &Site) {
             get(format!("{RBAC}/rolebindings")),
             get(format!("{policies}/validatingadmissionpolicies")),
             get(format!("{policies}/validatingadmissionpolicybindings")),
-            get("/api/v1/namespaces/bailiwick-system/configmaps/bailiwick-tenant-api-groups"),
         ])
         .await;
 

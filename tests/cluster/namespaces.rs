@@ -1,5 +1,6 @@
-//! Clean-up passes the guards, and a missing list of API groups harms nobody else.
+//! Clean-up passes the guards; the list of API groups holds housekeeping and nobody else.
 
+use bailiwick::clusters::manifest::Manifest;
 use bailiwick::clusters::names::*;
 use serde_json::json;
 
@@ -59,36 +60,19 @@ async fn the_list_of_api_groups(site: &Site) {
     housekeeping
         .refused_by_guard("bailiwick-housekeeping-groups", [create(roles, role("late.example.com")).dry()])
         .await;
-    let list = format!("/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{TENANT_GROUPS}");
-    let groups = format!("{TENANT_API_GROUP}\n# a remark\n  late.example.com  \n\n");
-    admin.must(merge(&list, json!({"data": {"groups": groups}}))).await;
-    until("the list is read again", || async {
+    // More groups come with a manifest that is rendered with them.
+    let mut options = site.options();
+    options.tenant_api_groups.push("late.example.com".into());
+    let manifest = Manifest::render(&options).unwrap();
+    let policy = manifest.objects().find(|object| object["metadata"]["name"] == GROUPS_POLICY).unwrap();
+    admin.must(apply(path_of(policy), policy.clone())).await;
+    until("the longer list is in force", || async {
         (housekeeping.send(&create(roles, role("late.example.com")).dry()).await.status == 201).then_some(())
     })
     .await;
-    housekeeping.refused_by_guard("bailiwick-housekeeping-groups", [create(roles, role("# a remark")).dry()]).await;
-
-    // Another binding of the same policy, whose list is missing: the same as if ours had been deleted, without touching
-    // the tests that run beside this one.
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": "missing-list"},
-        "spec": {
-            "policyName": "bailiwick-housekeeping-groups", "validationActions": ["Deny"],
-            "paramRef": {"name": "missing", "namespace": SYSTEM_NAMESPACE, "parameterNotFoundAction": "Deny"},
-            "matchResources": {"objectSelector": {"matchLabels": {"app.kubernetes.io/name": "missing-list"}}},
-        },
-    });
-    let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
-    admin.must(create(path, binding)).await;
-    let mut ours = role(TENANT_API_GROUP);
-    ours["metadata"]["labels"]["app.kubernetes.io/name"] = json!("missing-list");
-    until("the missing list refuses", || async {
-        housekeeping.send(&create(roles, ours.clone()).dry()).await.text.contains("no params found").then_some(())
-    })
-    .await;
-    let mut theirs = ours.clone();
-    theirs["metadata"]["name"] = json!("operators-own");
-    theirs["metadata"]["labels"] = json!({"app.kubernetes.io/name": "missing-list"});
+    housekeeping.refused_by_guard(GROUPS_POLICY, [create(roles, role("later.example.com")).dry()]).await;
+    // Nobody else's roles are concerned.
+    let mut theirs = role("later.example.com");
+    theirs["metadata"] = json!({"name": "operators-own"});
     admin.allowed([create(roles, theirs).dry()]).await;
 }

@@ -24,7 +24,8 @@ pub enum ClusterCommand {
     /// Print what the cluster's administrator applies before the import. Needs no server.
     #[command(after_help = "\
 Example:
-  bailiwick cluster manifest demo | kubectl --context demo-admin apply -f -")]
+  bailiwick cluster manifest demo | kubectl --context demo-admin apply -f -
+  bailiwick cluster manifest demo --uninstall | KUBECTL='kubectl --context demo-admin' sh")]
     Manifest {
         /// Name that the cluster will have.
         name: String,
@@ -42,6 +43,10 @@ Example:
         /// ConstrainedImpersonation turned off.
         #[arg(long)]
         legacy_impersonation: bool,
+        /// Print instead the shell script with which the administrator takes the manifest back, and all that the
+        /// service made in the cluster.
+        #[arg(long, conflicts_with_all = ["kubernetes_version", "tenant_api_groups", "administrators", "legacy_impersonation"])]
+        uninstall: bool,
     },
     /// Take a cluster in, after its administrator has applied the manifest.
     ///

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ManifestOptions, labels};
-use crate::clusters::names::{SYSTEM_NAMESPACE, TENANT_GROUPS};
+use crate::clusters::names::{GROUPS_POLICY, GROUPS_VARIABLE};
 use crate::clusters::version;
 use crate::domain::rbac::BUILT_IN_GROUPS;
 
@@ -37,9 +37,6 @@ struct Named {
 struct Policy {
     name: String,
     conditions: String,
-    /// Whether the policy reads the ConfigMap of tenant API groups.
-    #[serde(default)]
-    params: bool,
     #[serde(rename = "match")]
     matches: Match,
     #[serde(default)]
@@ -102,12 +99,30 @@ fn typed<T: serde::de::DeserializeOwned>(options: &ManifestOptions, kind: &str) 
     objects.map(|object| serde_json::from_value(object).map_err(|why| GuardError(why.to_string()))).collect()
 }
 
+/// The API groups beside the built-in ones that the guards of a cluster let roles name; `None` where the policy is
+/// another one.
+pub fn tenant_groups(policy: &ValidatingAdmissionPolicy) -> Option<Vec<String>> {
+    if policy.metadata.name.as_deref() != Some(GROUPS_POLICY) {
+        return None;
+    }
+    let variables = policy.spec.as_ref()?.variables.as_ref()?;
+    let variable = variables.iter().find(|variable| variable.name == GROUPS_VARIABLE)?;
+    read_list(variable.expression.strip_prefix('[')?)
+}
+
+/// The values of a list that [`list`] wrote, from behind its opening bracket on.
+pub(in crate::clusters) fn read_list(text: &str) -> Option<Vec<String>> {
+    let (list, _) = text.split_once(']')?;
+    Some(list.split(',').map(|v| v.trim().trim_matches('\'').to_owned()).filter(|v| !v.is_empty()).collect())
+}
+
 /// What the placeholders stand for.
 struct Fill {
     credential: &'static str,
     administrators: String,
     cluster: String,
     groups: String,
+    tenant_groups: String,
 }
 
 impl Fill {
@@ -124,6 +139,7 @@ impl Fill {
             administrators: list(options.administrators.iter().map(String::as_str)),
             cluster: options.cluster.clone(),
             groups: list(BUILT_IN_GROUPS),
+            tenant_groups: list(options.tenant_api_groups.iter().map(String::as_str)),
         }
     }
 
@@ -133,6 +149,7 @@ impl Fill {
             .replace("${ADMINISTRATORS}", &self.administrators)
             .replace("${CLUSTER}", &self.cluster)
             .replace("${GROUPS}", &self.groups)
+            .replace("${TENANT_GROUPS}", &self.tenant_groups)
     }
 
     fn named(&self, all: &[Named]) -> Value {
@@ -181,9 +198,6 @@ fn expand(policy: &Policy, conditions: &[Named], fill: &Fill) -> Value {
     if !policy.variables.is_empty() {
         spec["variables"] = fill.named(&policy.variables);
     }
-    if policy.params {
-        spec["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
-    }
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -193,15 +207,10 @@ fn expand(policy: &Policy, conditions: &[Named], fill: &Fill) -> Value {
 }
 
 fn binding(policy: &Policy) -> Value {
-    let mut spec = json!({"policyName": policy.name, "validationActions": ["Deny", "Audit"]});
-    if policy.params {
-        spec["paramRef"] =
-            json!({"name": TENANT_GROUPS, "namespace": SYSTEM_NAMESPACE, "parameterNotFoundAction": "Deny"});
-    }
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": policy.name, "labels": labels()},
-        "spec": spec,
+        "spec": {"policyName": policy.name, "validationActions": ["Deny", "Audit"]},
     })
 }

@@ -80,7 +80,6 @@ pub(super) fn objects(options: &ManifestOptions) -> Vec<Value> {
     bound(TENANT_READ, tenant_read(), json!({"apiGroup": RBAC, "kind": "Group", "name": TENANT_GROUP}));
     bound(HOUSEKEEPING_ROLE, housekeeping(options), account(HOUSEKEEPING));
     objects.push(cluster_role(FORWARD_ON, forward_on(options)));
-    objects.extend(group_list_reader());
     objects
 }
 
@@ -226,26 +225,4 @@ fn housekeeping(options: &ManifestOptions) -> Value {
         rules.push(json!({"apiGroups": [RBAC], "resources": ["clusterroles"], "verbs": READ}));
     }
     json!(rules)
-}
-
-/// Housekeeping reads the list of API groups, to say which ones a cluster does not let roles name.
-fn group_list_reader() -> [Value; 2] {
-    let metadata = || json!({"name": TENANT_GROUPS, "namespace": SYSTEM_NAMESPACE, "labels": labels()});
-    [
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": metadata(),
-            "rules": [
-                {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [TENANT_GROUPS], "verbs": ["get"]},
-            ],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata(),
-            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": TENANT_GROUPS},
-            "subjects": [account(HOUSEKEEPING)],
-        }),
-    ]
 }

@@ -73,7 +73,9 @@ fn guards_know_the_names() {
         ROLE_PREFIX,
         FORWARD_ON,
         LEGACY_IMPERSONATE,
-        TENANT_GROUPS,
+        GROUPS_POLICY,
+        GROUPS_VARIABLE,
+        IMPORT,
         POD_SECURITY[0],
     ] {
         assert!(text.contains(&format!("'{name}'")) || text.contains(name), "{name}");

@@ -1,11 +1,12 @@
 //! What the two accounts may do, and what they must not.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use serde_json::{Value, json};
 
 use super::{Accounts, Aspect, Check, NoAnswer};
 use crate::clusters::client::{Answer, Ask, ask};
-use crate::clusters::manifest::{Impersonation, ManifestOptions, forward_on_rules};
+use crate::clusters::manifest::{Impersonation, ManifestOptions, forward_on_rules, tenant_groups};
 use crate::clusters::names::*;
 use crate::domain::names::{TENANT_GROUP, TOKEN_EXTRA};
 use crate::domain::rbac::BUILT_IN_GROUPS;
@@ -121,11 +122,6 @@ pub(super) async fn rights(accounts: &Accounts, checks: &mut Vec<Check>) -> Resu
     }
     let reviews: Vec<_> = questions.into_iter().map(|question| review(&accounts.housekeeping, question)).collect();
     checks.extend(stream::iter(reviews).buffered(PARALLEL).try_collect::<Vec<_>>().await?);
-    let path = format!("/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{TENANT_GROUPS}");
-    let answer =
-        ask(&accounts.housekeeping, &[], &Ask::get(path)).await.map_err(no_answer("reading the API groups"))?;
-    let message = if answer.ok() { "allowed".to_owned() } else { answer.message() };
-    checks.push(right(format!("housekeeping can read the ConfigMap {TENANT_GROUPS}"), answer.ok(), message));
     Ok(())
 }
 
@@ -221,17 +217,18 @@ pub(super) async fn reach(
     };
     checks.push(right(format!("ClusterRole {FORWARD_ON}"), answer.ok() && missing.is_empty(), message));
 
-    let path = format!("/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{TENANT_GROUPS}");
+    let path = format!("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{GROUPS_POLICY}");
     let answer = ask(housekeeping, &[], &Ask::get(path)).await.map_err(no_answer("reading the API groups"))?;
-    let listed = answer.body["data"][TENANT_GROUPS_KEY].as_str().unwrap_or_default();
-    let listed: Vec<&str> = listed.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
+    // Where it is missing or cannot be read, the guards' own check says so.
+    let policy = serde_json::from_value::<ValidatingAdmissionPolicy>(answer.body).ok();
+    let listed = policy.as_ref().and_then(tenant_groups).unwrap_or_default();
     for group in options.tenant_api_groups.iter().filter(|group| !BUILT_IN_GROUPS.contains(&group.as_str())) {
-        let (named, reached) = (listed.contains(&group.as_str()), there.contains(group));
+        let (named, reached) = (listed.contains(group), there.contains(group));
         let message = match (named, reached) {
             (true, true) => "within tenant reach".to_owned(),
             (false, _) => format!(
-                "not in the ConfigMap {SYSTEM_NAMESPACE}/{TENANT_GROUPS}: no role may name it until the cluster's \
-                 administrator adds it"
+                "not in the policy {GROUPS_POLICY}: no role may name it until the cluster's administrator applies a \
+                 manifest rendered with this group"
             ),
             (true, false) => {
                 format!("not in the ClusterRole {FORWARD_ON}: apply the manifest rendered with this group")

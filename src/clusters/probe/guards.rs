@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use super::place::{self, PROBE_NAMESPACE};
 use super::{Accounts, Aspect, Check, NoAnswer};
 use crate::clusters::client::{Answer, Ask, ask};
-use crate::clusters::manifest::{Impersonation, ManifestOptions, expected_bindings, expected_policies};
+use crate::clusters::manifest::{
+    Impersonation, ManifestOptions, expected_bindings, expected_policies, read_list, tenant_groups,
+};
 use crate::clusters::names::*;
 use crate::clusters::version;
 
@@ -96,11 +98,17 @@ async fn list<T: DeserializeOwned>(accounts: &Accounts, path: &str) -> Result<Re
     Ok(Ok(items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect()))
 }
 
-/// The forms in which policies may stand there: with the administrators' groups that they name themselves, which only
-/// whoever rendered the manifest knew; and with the stricter form of exemption, where the cluster was upgraded since.
+/// The forms in which policies may stand there: with the groups of administrators and the API groups that they name
+/// themselves, which only whoever rendered the manifest knew; and with the stricter form of exemption, where the cluster
+/// was upgraded since.
 fn variants(options: &ManifestOptions, policies: &[ValidatingAdmissionPolicy]) -> Vec<ManifestOptions> {
-    let administrators = policies.iter().find_map(administrators).unwrap_or_default();
-    let here = ManifestOptions { administrators, ..options.clone() };
+    let bare = ManifestOptions { administrators: vec![], tenant_api_groups: vec![], ..options.clone() };
+    let read = ManifestOptions {
+        administrators: policies.iter().find_map(administrators).unwrap_or_default(),
+        tenant_api_groups: policies.iter().find_map(tenant_groups).unwrap_or_default(),
+        ..bare.clone()
+    };
+    let here = read.checked().unwrap_or(bare);
     let strict = ManifestOptions { version: options.version.max(version::CREDENTIAL_ID), ..here.clone() };
     vec![here, strict]
 }
@@ -110,10 +118,7 @@ fn administrators(policy: &ValidatingAdmissionPolicy) -> Option<Vec<String>> {
     let conditions = policy.spec.as_ref()?.match_conditions.as_ref()?;
     let condition = conditions.iter().find(|condition| condition.name == "not-administrator")?;
     let (_, rest) = condition.expression.split_once("exists(g, g in [")?;
-    let (list, _) = rest.split_once(']')?;
-    let groups = list.split(',').map(|g| g.trim().trim_matches('\'').to_owned()).filter(|g| !g.is_empty()).collect();
-    ManifestOptions { administrators: groups, ..ManifestOptions::new("probe", version::CONSTRAINED) }
-        .checked_administrators()
+    read_list(rest)
 }
 
 fn unsettled(policy: &ValidatingAdmissionPolicy) -> Option<String> {
@@ -324,6 +329,29 @@ mod tests {
             let variants = variants(&ManifestOptions { administrators: vec![], ..options.clone() }, &policies);
             assert_eq!(variants[0].administrators, groups);
         }
+    }
+
+    #[test]
+    fn api_groups_are_read_from_the_policies_and_those_of_control_are_not_as_shipped() {
+        let with = |groups: &[&str]| ManifestOptions {
+            tenant_api_groups: groups.iter().map(|g| g.to_string()).collect(),
+            ..options(36)
+        };
+        for groups in [&[][..], &["example.com"], &["example.com", "a.example.com"]] {
+            let there = expected_policies(&with(groups)).unwrap();
+            let read: Vec<_> = there.iter().filter_map(tenant_groups).collect();
+            assert_eq!(read, [groups]);
+            let wanted = expected_policies(&variants(&with(&["other.example.com"]), &there)[0]).unwrap();
+            assert!(wanted.iter().zip(&there).all(|(wanted, there)| wanted.spec == there.spec), "{groups:?}");
+        }
+        let mut there = expected_policies(&with(&["example.com"])).unwrap();
+        for policy in &mut there {
+            for variable in policy.spec.as_mut().unwrap().variables.iter_mut().flatten() {
+                variable.expression = variable.expression.replace("'example.com'", "'apiextensions.k8s.io'");
+            }
+        }
+        let wanted = expected_policies(&variants(&options(36), &there)[0]).unwrap();
+        assert!(wanted.iter().zip(&there).any(|(wanted, there)| wanted.spec != there.spec));
     }
 
     #[test]
