@@ -27,7 +27,7 @@ use crate::resources::user::UserType;
 use crate::store::sealed::{SealError, Sealer};
 use crate::store::{Revision, Store, StoreError};
 
-pub use login::LoginError;
+pub use login::{LoginError, Proof};
 pub use scope::Wider;
 
 /// Longest wait until the index has applied what was written.

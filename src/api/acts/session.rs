@@ -69,12 +69,18 @@ async fn attempt(
     if !parts.index.is_fresh() {
         return Err(Status::unavailable("the store cannot be reached; nobody can sign in until it is back"));
     }
+    let (now, new_password) = (clock::now(), new_password.as_ref().map(|new| new.as_str()));
+    let proof = parts.accounts.prove(&username, &password, address, now).await;
+    let proof = proof.map_err(|why| login_status(&username, why))?;
+    if proof.must_change() && new_password.is_none() {
+        return Err(login_status(&username, LoginError::PasswordChangeRequired));
+    }
+    // Only now: an intent waits for the disk, and whoever has no password must not make it busy.
     parts.audit.intent(id, Surface::Auth, what).await.map_err(|why| {
         tracing::error!(%why, "the audit record cannot be written; refusing");
         Status::unavailable("the audit record cannot be written; nobody can sign in")
     })?;
-    let new_password = new_password.as_ref().map(|new| new.as_str());
-    let issued = parts.accounts.login(&username, &password, new_password, address, clock::now()).await;
+    let issued = parts.accounts.sign_in(proof, &password, new_password, address, now).await;
     let issued = issued.map_err(|why| login_status(&username, why))?;
     what.token.clone_from(&issued.id);
     what.user_uid.clone_from(&issued.record.user_uid);

@@ -40,6 +40,10 @@ async fn signing_in_and_out() {
     assert!(auth.contains(&(Stage::Refused, "jane")) && auth.contains(&(Stage::Outcome, "jane")), "{auth:?}");
     assert!(auth.contains(&(Stage::Refused, "")), "a name that nobody has is not recorded: {auth:?}");
     let text = serde_json::to_string(&records).unwrap();
+    // Only what wrote something had its intent on disk before; the rest cannot make the disk busy.
+    let intents = records.iter().filter(|r| (r.surface, r.stage) == (Surface::Auth, Stage::Intent));
+    let verbs: Vec<_> = intents.map(|r| r.what.verb.as_str()).collect();
+    assert_eq!(verbs, ["login", "login", "logout"], "a weak new password, the sign-in and the sign-out");
     for secret in [GOOD, BETTER, signed_in["token"].as_str().unwrap()] {
         assert!(!text.contains(secret));
     }

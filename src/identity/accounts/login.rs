@@ -53,8 +53,8 @@ impl From<AccountError> for LoginError {
     }
 }
 
-/// A password was right for this user while the account had this epoch.
-pub(super) struct Proof {
+/// A password was right for this user while the account had this epoch. Nothing was written yet but the back-off.
+pub struct Proof {
     user: User,
     pub(super) uid: String,
     epoch: u64,
@@ -63,8 +63,7 @@ pub(super) struct Proof {
 }
 
 impl Accounts {
-    /// Signs in: a token of audience `api` in a family of its own. A new password is set first where one is given,
-    /// which ends everything that was issued before.
+    /// Signs in: [`Accounts::prove`] and [`Accounts::sign_in`].
     pub async fn login(
         &self,
         user: &str,
@@ -73,8 +72,33 @@ impl Accounts {
         address: IpAddr,
         now: Timestamp,
     ) -> Result<IssuedToken, LoginError> {
+        let proof = self.prove(user, password, address, now).await?;
+        self.sign_in(proof, password, new_password, address, now).await
+    }
+
+    /// The first half of signing in: the password is right. It writes nothing, so that whoever has none can make us
+    /// compute, within bounds, but not write.
+    pub async fn prove(
+        &self,
+        user: &str,
+        password: &str,
+        address: IpAddr,
+        now: Timestamp,
+    ) -> Result<Proof, LoginError> {
+        self.inner.prove(user, password, address, now).await
+    }
+
+    /// The second half: a token of audience `api` in a family of its own. A new password is set first where one is
+    /// given, which ends everything that was issued before. `password` is the proven one.
+    pub async fn sign_in(
+        &self,
+        proof: Proof,
+        password: &str,
+        new_password: Option<&str>,
+        address: IpAddr,
+        now: Timestamp,
+    ) -> Result<IssuedToken, LoginError> {
         let inner = &self.inner;
-        let proof = inner.prove(user, password, address, now).await?;
         if proof.must_change && new_password.is_none() {
             return Err(LoginError::PasswordChangeRequired);
         }
@@ -87,6 +111,7 @@ impl Accounts {
             family: None,
         };
         let ground = Ground::SignIn { uid: proof.uid, epoch };
+        let user = proof.user.metadata.name.as_deref().unwrap_or_default();
         Ok(inner.clone().issue(user, new, ground, now).await?)
     }
 
@@ -112,6 +137,11 @@ impl Accounts {
 }
 
 impl Proof {
+    /// Whether nothing comes of it without a new password.
+    pub fn must_change(&self) -> bool {
+        self.must_change
+    }
+
     /// Whether what was proven is still so. Whatever matters raises the epoch.
     fn check(&self, account: &Account) -> Result<(), AccountError> {
         let holds = account.user_uid == self.uid && account.epoch == self.epoch && account.suspended.is_none();
