@@ -14,6 +14,8 @@ pub use quota::{QuotaKey, QuotaKeyError, check_quota};
 mod quota;
 
 const NANOS: i128 = 1_000_000_000;
+/// Bytes of 1Mi.
+const MEBI: i128 = 1 << 20;
 /// Largest magnitude, in nano-units: what Kubernetes holds in 64 bits.
 const LIMIT: i128 = i64::MAX as i128 * NANOS;
 
@@ -41,8 +43,10 @@ pub enum Format {
 pub enum Unit {
     /// Thousandths: CPU.
     Milli,
-    /// Whole numbers: bytes and counts.
+    /// Whole numbers: counts.
     One,
+    /// Whole numbers of bytes; parts of 1Mi and more are whole Mi, because people read them.
+    Byte,
 }
 
 /// Why a text is no quantity, or a sum is none.
@@ -106,12 +110,15 @@ impl Quantity {
     }
 
     /// One of `count` equal parts, rounded down to the unit; zero parts give nothing. The parts together never exceed
-    /// the whole, and fall short of it by less than `count` units.
+    /// the whole, and fall short of it by less than `count` units (Mi for bytes).
     pub fn divide(self, count: u32, unit: Unit) -> Self {
         if count == 0 {
             return Self { nanos: 0, format: self.format };
         }
         let units = self.nanos.div_euclid(unit.nanos()).div_euclid(i128::from(count));
+        if unit == Unit::Byte && units >= MEBI {
+            return Self { nanos: units.div_euclid(MEBI) * MEBI * NANOS, format: Format::BinarySi };
+        }
         Self { nanos: units * unit.nanos(), format: self.format }
     }
 }
@@ -120,7 +127,7 @@ impl Unit {
     fn nanos(self) -> i128 {
         match self {
             Unit::Milli => NANOS / 1000,
-            Unit::One => NANOS,
+            Unit::One | Unit::Byte => NANOS,
         }
     }
 }

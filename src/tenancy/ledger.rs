@@ -189,7 +189,7 @@ mod tests {
         let place = place(&[("requests.cpu", "10"), ("requests.memory", "10Gi"), ("pods", "10")], &[], 3);
         let share = share_of(&place, "shop-a").unwrap();
         assert_eq!(share["requests.cpu"], "3333m");
-        assert_eq!(share["requests.memory"], "3579139413");
+        assert_eq!(share["requests.memory"], "3413Mi");
         assert_eq!(share["pods"], "3");
     }
 

@@ -9,7 +9,7 @@ use crate::domain::names;
 /// A key that a quota may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaKey {
-    /// The finest step in which the limit can be split: thousandths for CPU, whole bytes and counts for the rest.
+    /// The step in which the limit is split: thousandths for CPU, bytes (from 1Mi on whole Mi) and counts for the rest.
     pub unit: Unit,
 }
 
@@ -50,8 +50,8 @@ impl QuotaKey {
             | "limits.memory"
             | "requests.storage"
             | "requests.ephemeral-storage"
-            | "limits.ephemeral-storage"
-            | "pods"
+            | "limits.ephemeral-storage" => Unit::Byte,
+            "pods"
             | "services"
             | "services.nodeports"
             | "services.loadbalancers"
@@ -62,6 +62,7 @@ impl QuotaKey {
             "cpu" => return Err(QuotaKeyError::Alias("requests.cpu")),
             "memory" => return Err(QuotaKeyError::Alias("requests.memory")),
             "ephemeral-storage" => return Err(QuotaKeyError::Alias("requests.ephemeral-storage")),
+            _ if is_storage_class(key) && key.ends_with("/requests.storage") => Unit::Byte,
             _ if is_storage_class(key) || is_count(key) || is_extended(key) => Unit::One,
             _ => return Err(QuotaKeyError::Unknown(key.chars().take(100).collect())),
         };
@@ -82,7 +83,7 @@ pub fn check_quota(key: &str, amount: &str) -> Result<Quantity, QuotaKeyError> {
         return Err(QuotaKeyError::Negative);
     }
     match unit {
-        Unit::One if !quantity.is_multiple_of(unit) => Err(QuotaKeyError::Fraction),
+        Unit::One | Unit::Byte if !quantity.is_multiple_of(unit) => Err(QuotaKeyError::Fraction),
         Unit::Milli if !quantity.is_multiple_of(unit) => Err(QuotaKeyError::TooFine),
         _ => Ok(quantity),
     }
@@ -139,6 +140,10 @@ mod tests {
             "requests.ephemeral-storage",
             "limits.ephemeral-storage",
             "fast.storageclass.storage.k8s.io/requests.storage",
+        ] {
+            assert_eq!(QuotaKey::parse(key), Ok(QuotaKey { unit: Unit::Byte }), "{key}");
+        }
+        for key in [
             "fast.ssd.storageclass.storage.k8s.io/persistentvolumeclaims",
             "pods",
             "services",
@@ -221,7 +226,14 @@ mod tests {
         };
         assert_eq!(share("requests.cpu", "4", 3), "1333m");
         assert_eq!(share("requests.memory", "1Gi", 4), "256Mi");
+        assert_eq!(share("requests.memory", "4Gi", 3), "1365Mi");
+        assert_eq!(share("limits.ephemeral-storage", "4G", 3), "1271Mi");
+        assert_eq!(share("gold.storageclass.storage.k8s.io/requests.storage", "3Mi", 2), "1Mi");
+        assert_eq!(share("requests.storage", "3Gi", 1), "3Gi");
+        // Below 1Mi every byte counts.
+        assert_eq!(share("requests.memory", "1Mi", 3), "349525");
         assert_eq!(share("requests.memory", "10", 3), "3");
+        assert_eq!(share("pods", "5000000", 2), "2500k");
         assert_eq!(share("pods", "10", 4), "2");
     }
 }
