@@ -271,3 +271,43 @@ async fn names_become_uids_once() {
     assert_eq!(root.get(&format!("grants/{name}")).await.ok()["status"]["state"], "Stale");
     assert_eq!(root.get("teams/web").await.ok()["status"]["unknown"], json!(["jane"]));
 }
+
+/// The demo's files, as kubectl goes through them: in their order, both times.
+#[tokio::test]
+async fn what_is_written_grants_first_is_made_and_deleted_in_one_run() {
+    let server = Server::start().await;
+    let root = server.client("root").await;
+    server.cluster("demo").await;
+    server.cluster("prod").await;
+    let files = [
+        include_str!("../../../deploy/demo/10-grants.yaml"),
+        include_str!("../../../deploy/demo/20-projects.yaml"),
+        include_str!("../../../deploy/demo/30-people.yaml"),
+    ];
+    let documents = files.iter().flat_map(|file| file.split("\n---\n"));
+    let found: Vec<(String, String, &str)> = documents
+        .map(|text| {
+            let value = |key: &str| {
+                let line = text.lines().find(|line| line.trim_start().starts_with(key)).unwrap();
+                line.split_once(':').unwrap().1.trim().to_owned()
+            };
+            (format!("{}s", value("kind:").to_lowercase()), value("name:"), text)
+        })
+        .collect();
+    for (plural, _, text) in &found {
+        root.with_body(Method::POST, plural, "application/yaml", text).await.ok();
+    }
+    for grant in root.get("grants").await.ok()["items"].as_array().unwrap() {
+        assert_eq!(grant["status"]["state"], "Active", "{grant}");
+    }
+    for (plural, name, _) in &found {
+        root.delete(&format!("{plural}/{name}")).await.ok();
+    }
+    // The other way round it is refused, with the references.
+    let (plural, _, text) = &found[0];
+    root.with_body(Method::POST, "users", "application/yaml", found.last().unwrap().2).await.ok();
+    let user = found.last().unwrap().1.as_str();
+    let text = text.replace("subject: {kind: User, name: auditor}", &format!("subject: {{kind: User, name: {user}}}"));
+    root.with_body(Method::POST, plural, "application/yaml", &text).await.ok();
+    assert!(root.delete(&format!("users/{user}")).await.refused(409).contains("auditor"));
+}
