@@ -155,6 +155,21 @@ fn cpu(pids: &[u32]) -> anyhow::Result<f64> {
     Ok(ticks as f64 / 100.0)
 }
 
+/// Posts and returns when the head of the answer came.
+async fn post(target: &Target) -> anyhow::Result<Instant> {
+    let mut sender = connect(target).await?;
+    let token = target.token.as_deref().unwrap_or_default();
+    let request = http::Request::post(&target.path)
+        .header("host", "127.0.0.1")
+        .header("authorization", format!("Bearer {token}"))
+        .body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    if !response.status().is_success() {
+        bail!("{} answered {}", target.path, response.status());
+    }
+    Ok(Instant::now())
+}
+
 /// From acknowledgement to last byte, over all streams, in milliseconds.
 pub struct CutOff {
     pub p99: f64,
@@ -191,8 +206,7 @@ pub async fn cut_off(stage: &Stage, streams: usize) -> anyhow::Result<CutOff> {
     }
     let changes = stage.keep_changing()?;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    stage.suspend().await?;
-    acknowledged.send_replace(Some(Instant::now()));
+    acknowledged.send_replace(Some(post(&stage.suspend()?).await?));
     let mut took = vec![];
     for reader in readers {
         took.push(tokio::time::timeout(Duration::from_secs(20), reader).await.context("a stream was not cut")??);

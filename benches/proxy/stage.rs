@@ -286,16 +286,22 @@ impl Stage {
         Ok(Abort(task))
     }
 
-    /// Suspends the account and returns with the acknowledgement.
-    pub async fn suspend(&self) -> anyhow::Result<()> {
-        let mut suspend = self.bailiwick_command();
-        suspend.args(["user", "suspend", "dev"]);
-        let mut suspend = tokio::process::Command::from(suspend);
-        let done = suspend.output().await?;
-        if !done.status.success() {
-            bail!("suspend: {}", String::from_utf8_lossy(&done.stderr));
-        }
-        Ok(())
+    /// The request that suspends the account, with the administrator's session: what the command line sends.
+    pub fn suspend(&self) -> anyhow::Result<Target> {
+        let session = std::fs::read(self.dir.path().join("home/bailiwick/config.json"))?;
+        let session: Value = serde_json::from_slice(&session)?;
+        Ok(Target {
+            port: self.port,
+            path: "/apis/bailiwick.dev/v1alpha1/users/dev/suspend".to_owned(),
+            token: Some(session["token"].as_str().context("no session")?.to_owned()),
+            tls: client(&self.own_ca(), None),
+            pids: vec![],
+        })
+    }
+
+    /// The process of the service.
+    pub fn service(&self) -> u32 {
+        self.service_pid
     }
 }
 

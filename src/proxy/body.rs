@@ -5,20 +5,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::service::Finish;
 use super::streams::{Registered, StreamKey};
-use crate::clusters::upstream::Lease;
+use crate::clusters::upstream::ClusterBody;
 
 /// A short response that brings nothing for this long is given up: the cluster hangs.
 const STALL: Duration = Duration::from_secs(90);
 
-/// A short response that lasts longer than this is watched over like a stream from then on.
-const LINGERS: Duration = Duration::from_secs(1);
+/// So much of a short response is waited for before its head is passed on: small ones are then written to the client in
+/// one piece.
+const GATHERED: usize = 64 * 1024;
+
+/// Time that a small response has to be there after its head.
+const PROMPT: Duration = Duration::from_millis(20);
 
 /// Why a body ended early. The connection or stream ends with it, so that a client cannot take the part for the whole.
 #[derive(Debug, thiserror::Error)]
@@ -44,70 +49,112 @@ pub enum ProxyBody {
 
 /// A body that comes from a cluster.
 pub struct Relayed {
-    inner: Incoming,
+    // What was read before the head was passed on.
+    ahead: std::vec::IntoIter<Bytes>,
+    inner: ClusterBody,
     finish: Finish,
     // A long-running response may be silent for as long as it likes.
     may_stall: bool,
     stall: Option<Pin<Box<Sleep>>>,
     right: Watch,
-    // The place on a shared connection, held for as long as the response goes on.
-    _lease: Option<Lease>,
+}
+
+/// The beginning of a body.
+pub enum Gathered {
+    /// All of it.
+    Whole(Bytes),
+    /// More is to come.
+    Part(Vec<Bytes>),
+}
+
+impl Gathered {
+    /// Nothing yet.
+    pub const NOTHING: Self = Self::Part(Vec::new());
+}
+
+/// Reads a small body whole, and of a large or slow one the beginning.
+pub async fn gather(body: &mut ClusterBody) -> Result<Gathered, hyper::Error> {
+    if body.size_hint().exact().is_some_and(|n| n > GATHERED as u64) {
+        return Ok(Gathered::NOTHING);
+    }
+    let mut frames: Vec<Bytes> = vec![];
+    let mut length = 0;
+    let reading = async {
+        while length <= GATHERED {
+            let Some(frame) = body.frame().await else { return Ok::<_, hyper::Error>(true) };
+            // A trailer of a cluster is one hop's business.
+            let Ok(data) = frame?.into_data() else { return Ok(true) };
+            length += data.len();
+            frames.push(data);
+            if body.is_end_stream() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    // What takes longer is passed on as it comes, and its right is watched over.
+    let whole = tokio::time::timeout(PROMPT, reading).await.unwrap_or(Ok(false))?;
+    Ok(match (whole, frames.len()) {
+        (false, _) => Gathered::Part(frames),
+        (true, 0 | 1) => Gathered::Whole(frames.pop().unwrap_or_default()),
+        (true, _) => {
+            let mut joined = BytesMut::with_capacity(length);
+            frames.iter().for_each(|frame| joined.extend_from_slice(frame));
+            Gathered::Whole(joined.freeze())
+        }
+    })
 }
 
 /// How the right to a response is watched over.
-enum Watch {
+pub struct Watch(Watching);
+
+enum Watching {
     /// By the register.
-    Entered(Entered),
+    Entered { cancelled: Pin<Box<WaitForCancellationFutureOwned>>, registered: Registered },
     /// Not yet; it is entered as this if it lingers.
     Later(Box<StreamKey>),
 }
 
-struct Entered {
-    cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
-    registered: Registered,
-}
+impl Watch {
+    /// By its place in the register.
+    pub fn entered(registered: Registered) -> Self {
+        Self(Watching::Entered { cancelled: Box::pin(registered.cut.cancelled_owned()), registered })
+    }
 
-impl Entered {
-    fn new(registered: Registered) -> Self {
-        Self { cancelled: Box::pin(registered.cut.cancelled_owned()), registered }
+    /// Not yet: a short read, which was admitted as `key`. It is entered once it lingers.
+    pub fn later(key: Box<StreamKey>) -> Self {
+        Self(Watching::Later(key))
     }
 }
 
 impl Relayed {
-    /// A short response, not entered in the register; `key` is what it was admitted for.
-    pub fn short(inner: Incoming, finish: Finish, key: Box<StreamKey>, lease: Option<Lease>) -> Self {
-        Self { inner, finish, may_stall: false, stall: None, right: Watch::Later(key), _lease: lease }
-    }
-
-    /// A short response with its place in the register.
-    pub fn entered(inner: Incoming, finish: Finish, registered: Registered, lease: Option<Lease>) -> Self {
-        let right = Watch::Entered(Entered::new(registered));
-        Self { inner, finish, may_stall: false, stall: None, right, _lease: lease }
-    }
-
-    /// A long-running response with its place in the register and on the connection.
-    pub fn long(inner: Incoming, finish: Finish, registered: Registered, lease: Option<Lease>) -> Self {
-        let right = Watch::Entered(Entered::new(registered));
-        Self { inner, finish, may_stall: true, stall: None, right, _lease: lease }
+    /// A response of which `ahead` was read already.
+    pub fn new(ahead: Vec<Bytes>, inner: ClusterBody, finish: Finish, right: Watch) -> Self {
+        let may_stall = finish.is_long();
+        Self { ahead: ahead.into_iter(), inner, finish, may_stall, stall: None, right }
     }
 
     /// Why the right to the rest has ended, if it has.
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> Option<&'static str> {
-        if let Watch::Later(key) = &self.right {
-            if self.finish.age() < LINGERS {
+        if let Watching::Later(key) = &self.right.0 {
+            if !self.finish.lingers() {
                 return None;
             }
-            self.right = Watch::Entered(Entered::new(self.finish.enter(StreamKey::clone(key))));
+            self.right = Watch::entered(self.finish.enter(StreamKey::clone(key)));
         }
-        let Watch::Entered(entered) = &mut self.right else { return None };
-        let cut = entered.cancelled.as_mut().poll(cx).is_ready();
-        cut.then(|| entered.registered.cut.cause().unwrap_or("cut"))
+        let Watching::Entered { cancelled, registered } = &mut self.right.0 else { return None };
+        let cut = cancelled.as_mut().poll(cx).is_ready();
+        cut.then(|| registered.cut.cause().unwrap_or("cut"))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(cause) = self.poll_cut(cx) {
             self.finish.cut(cause);
             return Poll::Ready(Some(Err(BodyError::Cut(cause))));
+        }
+        if let Some(data) = self.ahead.next() {
+            self.finish.count(data.len());
+            return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         match Pin::new(&mut self.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
@@ -140,6 +187,16 @@ impl Relayed {
     }
 }
 
+impl Relayed {
+    fn size_hint(&self) -> SizeHint {
+        let ahead: u64 = self.ahead.as_slice().iter().map(|data| data.len() as u64).sum();
+        match self.inner.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(ahead + rest),
+            None => SizeHint::default(),
+        }
+    }
+}
+
 impl Body for ProxyBody {
     type Data = Bytes;
     type Error = BodyError;
@@ -162,7 +219,7 @@ impl Body for ProxyBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             ProxyBody::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            ProxyBody::Relayed(relayed) => relayed.inner.size_hint(),
+            ProxyBody::Relayed(relayed) => relayed.size_hint(),
         }
     }
 }

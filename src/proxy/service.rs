@@ -13,12 +13,13 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
+use hyper::upgrade::OnUpgrade;
 use tracing::warn;
 
 use self::answers::{millis, own, refusal, refused_answer, unauthenticated, unauthenticated_or_forbidden, unreachable};
 pub use self::finish::Finish;
 use self::intake::{asks_to_upgrade, describe, key, parse, place, presented, review_body};
-use super::body::{ProxyBody, Relayed};
+use super::body::{Gathered, ProxyBody, Relayed, Watch, gather};
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Rules};
 use super::meters;
 use super::reviews::{self, Answer, Encoding, Review};
@@ -29,7 +30,7 @@ use super::upgrade;
 use crate::audit::{Audit, Stage, Surface, What};
 use crate::clock;
 use crate::clusters::outgoing::Outgoing;
-use crate::clusters::upstream::{Upstream, Upstreams};
+use crate::clusters::upstream::{ClusterBody, Upstream, UpstreamError, Upstreams, Way};
 use crate::domain::request::{RequestInfo, Verb};
 use crate::identity::last_used::LastUsed;
 use crate::identity::tokens::{self, Caller};
@@ -111,7 +112,8 @@ impl Proxy {
     pub async fn handle(self: Arc<Self>, request: Request<Incoming>, address: IpAddr) -> Response<ProxyBody> {
         let started = Instant::now();
         let id = self.audit.request_id();
-        let mut seen = Seen { what: What { address: address.to_string(), ..What::default() }, address, request: None };
+        let what = What { address: address.to_string(), ..What::default() };
+        let mut seen = Seen { what, address, class: meters::class(None) };
         match self.serve(request, &id, &mut seen, started).await {
             Ok(response) => response,
             Err(refusal) => self.refuse(refusal, &id, seen, started),
@@ -120,12 +122,12 @@ impl Proxy {
 
     fn refuse(&self, refusal: Refusal, id: &str, seen: Seen, started: Instant) -> Response<ProxyBody> {
         let Refusal { reason, status } = refusal;
-        let Seen { mut what, address: _, request } = seen;
+        let Seen { mut what, address: _, class } = seen;
         what.status = Some(status.code);
         what.reason = reason.to_owned();
         what.duration_ms = Some(millis(started));
         meters::refused(&self.metrics, reason);
-        meters::answered(&self.metrics, meters::class(request.as_ref()), &what, false, started);
+        meters::answered(&self.metrics, class, &what, false, started);
         self.audit.note(id, Stage::Refused, Surface::Kube, what);
         own(status)
     }
@@ -138,7 +140,7 @@ impl Proxy {
         started: Instant,
     ) -> Result<Response<ProxyBody>, Refusal> {
         let target = parse(&request, &mut seen.what)?;
-        seen.request = Some(target.request.clone());
+        seen.class = meters::class(Some(&target.request));
         let caller = self.authenticate(request.headers(), &mut seen.what)?;
         let now = clock::now();
         self.last_used.record(&caller.token.record.id, seen.address, now);
@@ -205,18 +207,18 @@ impl Proxy {
                 refusal("audit", Status::unavailable("the audit record cannot be written; nothing was changed"))
             })?;
         }
-        let finish = Finish::new(self.clone(), id, &seen.what, &target.request, started, long);
-        let route = match &target.request {
-            _ if upgrade => Route::Upgrade,
-            _ if long => Route::Streaming,
-            RequestInfo::Resource(r) if r.verb == Verb::List => Route::List,
-            _ => Route::Short,
+        let what = std::mem::take(&mut seen.what);
+        let finish = Finish::new(self.clone(), id.to_owned(), what, &target.request, started, long);
+        let way = match (upgrade, long) {
+            (true, _) => Way::Upgrade,
+            (false, true) => Way::Streaming,
+            (false, false) => Way::Short,
         };
         let right = match registered {
             Some(registered) => Watched::Entered(registered),
             None => Watched::Later(Box::new(key(&caller, target))),
         };
-        self.forward(request, head, body, &upstream, route, right, finish).await
+        Ok(self.forward(request, head, body, &upstream, way, right, finish).await)
     }
 
     fn authenticate(&self, headers: &HeaderMap, what: &mut What) -> Result<Caller, Refusal> {
@@ -302,10 +304,9 @@ impl Proxy {
         })?;
         let path = PathAndQuery::try_from(target.forward.as_str())
             .map_err(|_| malformed(Status::bad_request("the path or query cannot be forwarded")))?;
-        let url = upstream.url(path).map_err(|why| malformed(Status::bad_request(why.to_string())))?;
         let mut head = Request::new(());
         *head.method_mut() = request.method().clone();
-        *head.uri_mut() = url;
+        *head.uri_mut() = path.into();
         *head.headers_mut() = headers;
         Ok(head)
     }
@@ -317,33 +318,25 @@ impl Proxy {
         head: Request<()>,
         whole: Option<Bytes>,
         upstream: &Upstream,
-        route: Route,
+        way: Way,
         watched: Watched,
-        finish: Finish,
-    ) -> Result<Response<ProxyBody>, Refusal> {
-        let client = (route == Route::Upgrade).then(|| hyper::upgrade::on(&mut request));
-        let sent = finish.sent.clone();
+        mut finish: Finish,
+    ) -> Response<ProxyBody> {
+        let client = (way == Way::Upgrade).then(|| hyper::upgrade::on(&mut request));
         let body = match whole {
             Some(bytes) => Outgoing::Whole(Some(bytes)),
             None if request.body().is_end_stream() => Outgoing::Empty,
-            None => Outgoing::Streamed { body: request.into_body(), sent },
+            None => Outgoing::Streamed { body: request.into_body(), sent: finish.sent() },
         };
         let request = head.map(|()| body);
         let deadline = self.settings.response_timeout;
-        let mut lease = None;
         let answer = async {
-            match route {
-                Route::Short => upstream.send(request).await,
-                Route::Upgrade => upstream.upgrade(request).await,
-                Route::Streaming | Route::List => {
-                    let (response, taken) = match route {
-                        Route::List => upstream.send_list(request).await?,
-                        _ => upstream.send_streaming(request).await?,
-                    };
-                    lease = Some(taken);
-                    Ok(response)
-                }
-            }
+            let mut response = upstream.send(way, request).await?;
+            let gathered = match way {
+                Way::Short => gather(response.body_mut()).await?,
+                Way::Streaming | Way::Upgrade => Gathered::NOTHING,
+            };
+            Ok((response, gathered))
         };
         // The right may end while the request is still being sent, or while the cluster has not answered yet. With the
         // answer's future the connection goes, so that a request of which a part is missing never becomes whole.
@@ -353,68 +346,80 @@ impl Proxy {
                 Watched::Later(_) => std::future::pending().await,
             }
         };
-        let answer = tokio::select! {
+        let answer: Result<Result<_, UpstreamError>, _> = tokio::select! {
             biased;
             () = cut => {
                 let cause = watched.cause();
-                return Ok(finish.fail(cause, unauthenticated_or_forbidden(cause)));
+                return finish.fail(cause, unauthenticated_or_forbidden(cause));
             }
             answer = tokio::time::timeout(deadline, answer) => answer,
         };
-        let mut response = match answer {
-            Ok(Ok(response)) => response,
+        let (response, gathered) = match answer {
+            Ok(Ok(answer)) => answer,
             Ok(Err(why)) => {
                 meters::unanswered(&self.metrics, &finish.what.cluster, Some(&why));
-                return Ok(finish.fail("upstream", unreachable(&why)));
+                return finish.fail("upstream", unreachable(&why));
             }
             Err(_) => {
                 meters::unanswered(&self.metrics, &finish.what.cluster, None);
                 let message = format!("the cluster did not begin to answer within {} s", deadline.as_secs());
-                return Ok(finish.fail("upstream-timeout", Status::timeout(message)));
+                return finish.fail("upstream-timeout", Status::timeout(message));
             }
         };
-        if let Some(status) = refused_answer(&response, route) {
-            return Ok(finish.fail("upstream-answer", status));
+        if let Some(status) = refused_answer(response.status(), way) {
+            return finish.fail("upstream-answer", status);
         }
-        let mut finish = finish;
-        finish.answered(response.status());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let (Some(client), Watched::Entered(registered)) = (client, watched) else {
-                return Ok(
-                    finish.fail("upstream-answer", Status::bad_gateway("the cluster switched protocols unasked"))
-                );
-            };
-            let cluster = hyper::upgrade::on(&mut response);
-            let mut answer = Response::new(ProxyBody::Whole(None));
-            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            let protocol = response.headers().get(header::UPGRADE).cloned();
-            *answer.headers_mut() = std::mem::take(response.headers_mut());
-            rewrite::to_client(answer.headers_mut());
-            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-            if let Some(protocol) = protocol {
-                answer.headers_mut().insert(header::UPGRADE, protocol);
-            }
-            tokio::spawn(upgrade::relay(client, cluster, registered, finish));
-            return Ok(answer);
+            return switched(client, response, watched, finish);
         }
+        finish.answered(response.status());
         let (mut parts, body) = response.into_parts();
         rewrite::to_client(&mut parts.headers);
         parts.version = Version::default();
-        let relayed = match watched {
-            Watched::Entered(registered) if finish.long => Relayed::long(body, finish, registered, lease),
-            Watched::Entered(registered) => Relayed::entered(body, finish, registered, lease),
-            Watched::Later(key) => Relayed::short(body, finish, key, lease),
+        let body = match gathered {
+            Gathered::Whole(bytes) => {
+                if let Some(cause) = watched.ended(&finish) {
+                    return finish.fail(cause, unauthenticated_or_forbidden(cause));
+                }
+                finish.count(bytes.len());
+                finish.complete();
+                ProxyBody::Whole((!bytes.is_empty()).then_some(bytes))
+            }
+            Gathered::Part(ahead) => {
+                let right = match watched {
+                    Watched::Entered(registered) => Watch::entered(registered),
+                    Watched::Later(key) => Watch::later(key),
+                };
+                ProxyBody::Relayed(Box::new(Relayed::new(ahead, body, finish, right)))
+            }
         };
-        Ok(Response::from_parts(parts, ProxyBody::Relayed(Box::new(relayed))))
+        Response::from_parts(parts, body)
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route {
-    Short,
-    List,
-    Streaming,
-    Upgrade,
+/// Passes a change of protocol on, and then the bytes.
+fn switched(
+    client: Option<OnUpgrade>,
+    mut response: Response<ClusterBody>,
+    watched: Watched,
+    mut finish: Finish,
+) -> Response<ProxyBody> {
+    let (Some(client), Watched::Entered(registered)) = (client, watched) else {
+        return finish.fail("upstream-answer", Status::bad_gateway("the cluster switched protocols unasked"));
+    };
+    finish.answered(response.status());
+    let cluster = hyper::upgrade::on(&mut response);
+    let mut answer = Response::new(ProxyBody::Whole(None));
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let protocol = response.headers().get(header::UPGRADE).cloned();
+    *answer.headers_mut() = std::mem::take(response.headers_mut());
+    rewrite::to_client(answer.headers_mut());
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    if let Some(protocol) = protocol {
+        answer.headers_mut().insert(header::UPGRADE, protocol);
+    }
+    tokio::spawn(upgrade::relay(client, cluster, registered, finish));
+    answer
 }
 
 /// How the right to a request is watched over while it lasts.
@@ -426,6 +431,15 @@ enum Watched {
 }
 
 impl Watched {
+    /// Why the right has ended, if it has; asked where an answer is at hand. Of a short time nobody asks.
+    fn ended(&self, finish: &Finish) -> Option<&'static str> {
+        match self {
+            Watched::Entered(registered) => registered.cut.cause(),
+            Watched::Later(_) if !finish.lingers() => None,
+            Watched::Later(key) => finish.enter(StreamKey::clone(key)).cut.cause(),
+        }
+    }
+
     fn cause(&self) -> &'static str {
         match self {
             Watched::Entered(registered) => registered.cut.cause().unwrap_or("cut"),
@@ -443,5 +457,5 @@ enum Reviewed {
 struct Seen {
     what: What,
     address: IpAddr,
-    request: Option<RequestInfo>,
+    class: VerbClass,
 }

@@ -2,23 +2,20 @@
 
 use std::time::Instant;
 
-use http::Response;
+use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tracing::debug;
 
-use super::Route;
-use crate::clusters::upstream::UpstreamError;
+use crate::clusters::upstream::{UpstreamError, Way};
 use crate::proxy::body::ProxyBody;
 use crate::proxy::decide::Refusal;
 use crate::status::Status;
 
 /// Answers of a cluster that are not passed on: redirects, which would lead the client's credentials elsewhere; a 401,
 /// which is about our credential and would send kubectl to sign in again; a protocol switch that nobody asked for.
-pub(super) fn refused_answer(response: &Response<Incoming>, route: Route) -> Option<Status> {
-    let status = response.status();
+pub(super) fn refused_answer(status: StatusCode, way: Way) -> Option<Status> {
     match status.as_u16() {
-        101 if route != Route::Upgrade => Some(Status::bad_gateway("the cluster switched protocols unasked")),
+        101 if way != Way::Upgrade => Some(Status::bad_gateway("the cluster switched protocols unasked")),
         301 | 302 | 303 | 307 | 308 => {
             Some(Status::bad_gateway("the cluster answered with a redirect, which is not followed"))
         }

@@ -16,6 +16,9 @@ use crate::proxy::meters;
 use crate::proxy::streams::{Registered, StreamKey};
 use crate::status::Status;
 
+/// A short read that lasts longer than this is watched over like a stream from then on.
+const LINGERS: Duration = Duration::from_secs(1);
+
 /// Completes the record of a forwarded request, however it ends; dropped early, the client went away.
 pub struct Finish {
     proxy: Arc<Proxy>,
@@ -27,7 +30,8 @@ pub struct Finish {
     mutates: bool,
     pub(super) long: bool,
     opened: bool,
-    pub(super) sent: Arc<AtomicU64>,
+    // Counted by the body of the request, where there is one.
+    sent: Option<Arc<AtomicU64>>,
     received: u64,
     open: bool,
 }
@@ -35,23 +39,23 @@ pub struct Finish {
 impl Finish {
     pub(super) fn new(
         proxy: Arc<Proxy>,
-        id: &str,
-        what: &What,
+        id: String,
+        what: What,
         request: &RequestInfo,
         started: Instant,
         long: bool,
     ) -> Self {
         Self {
             proxy,
-            id: id.to_owned(),
-            what: what.clone(),
+            id,
+            what,
             class: meters::class(Some(request)),
             kind: meters::stream(request),
             started,
             mutates: matches!(request, RequestInfo::Resource(r) if r.mutates()),
             long,
             opened: false,
-            sent: Arc::new(AtomicU64::new(0)),
+            sent: None,
             received: 0,
             open: true,
         }
@@ -67,9 +71,19 @@ impl Finish {
         }
     }
 
-    /// Time since the request came.
-    pub fn age(&self) -> Duration {
-        self.started.elapsed()
+    /// Where the bytes from the client are counted.
+    pub(super) fn sent(&mut self) -> Arc<AtomicU64> {
+        self.sent.get_or_insert_default().clone()
+    }
+
+    /// Whether the response goes on until somebody ends it.
+    pub fn is_long(&self) -> bool {
+        self.long
+    }
+
+    /// Whether the request is so old that its right is no longer taken for granted.
+    pub fn lingers(&self) -> bool {
+        self.started.elapsed() >= LINGERS
     }
 
     /// Enters what lingers in the register, where it is judged at once.
@@ -85,7 +99,7 @@ impl Finish {
 
     /// Bytes went both ways.
     pub fn count_both(&mut self, from_client: u64, from_cluster: u64) {
-        self.sent.store(from_client, Ordering::Relaxed);
+        self.sent().store(from_client, Ordering::Relaxed);
         self.received = from_cluster;
     }
 
@@ -117,7 +131,7 @@ impl Finish {
         }
         let mut what = std::mem::take(&mut self.what);
         reason.clone_into(&mut what.reason);
-        what.bytes_in = Some(self.sent.load(Ordering::Relaxed));
+        what.bytes_in = Some(self.sent.as_ref().map_or(0, |sent| sent.load(Ordering::Relaxed)));
         what.bytes_out = Some(self.received);
         what.duration_ms = Some(millis(self.started));
         meters::answered(&self.proxy.metrics, self.class, &what, self.long, self.started);
