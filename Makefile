@@ -6,10 +6,12 @@ CHECK ?=
 export PROFILE CHECK
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench lint
+.PHONY: help build demo test test-kubectls bench lint
+
+KUBECTLS := $(notdir $(patsubst %/go.mod,%,$(wildcard tests/kubernetes/kubectl/*/go.mod)))
 
 help: ## Show this
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-7s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-13s %s\n", $$1, $$2 }'
 
 build: ## Build the binary (PROFILE=release for an optimised one)
 	cargo build --locked --profile $(PROFILE)
@@ -20,8 +22,13 @@ demo: ## Two local clusters, the service and an example platform, until Ctrl-C; 
 test: ## All tests; those with a real Kubernetes build it the first time
 	@echo "local Kubernetes: looking for the built one" >&2
 	@tests/kubernetes/build.sh >/dev/null
+	@tests/kubernetes/build.sh kubectl $(firstword $(KUBECTLS)) >/dev/null
 	cargo test --locked --all-targets
 	cd tests/kubernetes && CGO_ENABLED=0 go vet -trimpath ./... && CGO_ENABLED=0 go test -trimpath ./...
+
+test-kubectls: ## kubectl 1.32 to 1.35, each in full; `make test` has 1.36 and 1.32 only
+	@for version in $(KUBECTLS); do tests/kubernetes/build.sh kubectl $$version >/dev/null || exit; done
+	BAILIWICK_KUBECTLS="$(KUBECTLS)" cargo test --locked --test service older_kubectls -- --nocapture
 
 bench: ## Compare with nginx and with no proxy at all; writes target/bench/proxy.json
 	cargo bench --locked --bench proxy

@@ -8,12 +8,14 @@
 mod proxy_harness;
 
 mod service {
+    mod here;
     mod process;
     mod site;
 
     mod bad_input;
     mod creations;
     mod cutoff;
+    mod kubectls;
     mod refusals;
     mod restart;
     mod sessions;

@@ -7,8 +7,8 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
-use http::Method;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{Method, StatusCode};
 use tracing::error;
 
 use super::body::collect;
@@ -18,6 +18,7 @@ use super::{ApiState, ClientAddress, Failure, Reason};
 use crate::audit::{Stage, Surface, What};
 use crate::clock;
 use crate::identity::tokens::authenticate;
+use crate::resources::GROUP;
 use crate::resources::token::Audience;
 use crate::status::Status;
 
@@ -84,6 +85,20 @@ async fn arrive(state: &ApiState, request: Request, call: Call, read: bool) -> R
     }
 }
 
+/// Whether a path can only be meant for a cluster.
+fn of_a_cluster(path: &str) -> bool {
+    let ours = format!("/apis/{GROUP}");
+    path.starts_with("/api/") || (path.starts_with("/apis/") && !path.starts_with(&ours))
+}
+
+/// kubectl before 1.34 drops the path of the server's URL from what it asks for with `--raw`, and would tell of a 401
+/// only that one must sign in.
+fn no_cluster_here() -> Status {
+    let message = "this is not the API of a cluster: its paths begin with /k8s/clusters/CLUSTER or \
+                   /k8s/clusters/CLUSTER/projects/PROJECT (kubectl before 1.34 needs the whole path with --raw)";
+    Status::new(StatusCode::NOT_FOUND, "NotFound", message)
+}
+
 fn admit(state: &ApiState, request: &Request) -> Result<Call, Box<Status>> {
     let parts = &state.0.parts;
     let address = request.extensions().get::<ClientAddress>().map(|ClientAddress(address)| *address);
@@ -103,14 +118,15 @@ fn admit(state: &ApiState, request: &Request) -> Result<Call, Box<Status>> {
         .map(|(_, token)| token.trim());
     let caller = presented.and_then(|token| authenticate(&snapshot, token, Audience::Api, now).ok());
     let Some(caller) = caller else {
+        let refusal = if of_a_cluster(&path) { no_cluster_here() } else { Status::unauthorized() };
         let what = What {
             address: address.map(|a| a.to_string()).unwrap_or_default(),
             path,
-            status: Some(401),
+            status: Some(refusal.code),
             ..What::default()
         };
         parts.audit.note(&id, Stage::Refused, Surface::Api, what);
-        return Err(Box::new(Status::unauthorized()));
+        return Err(Box::new(refusal));
     };
     if let Some(address) = address {
         parts.last_used.record(&caller.token.record.id, address, now);

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::here::Protocol;
 use super::process::*;
-use super::sessions::{Protocol, echo_server, forwarded_port};
+use super::sessions::{echo_server, forwarded_port};
 use super::site::*;
 
 /// From the acknowledgement to the end of the process.

@@ -7,70 +7,31 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::here::*;
 use super::process::*;
 use super::site::*;
-
-/// How kubectl opens its sessions.
-#[derive(Debug, Clone, Copy)]
-pub enum Protocol {
-    WebSocket,
-    Spdy,
-}
-
-impl Protocol {
-    pub fn set(self, command: &mut Command) {
-        let value = match self {
-            Self::WebSocket => "true",
-            Self::Spdy => "false",
-        };
-        command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", value).env("KUBECTL_PORT_FORWARD_WEBSOCKETS", value);
-    }
-}
-
-struct Here {
-    site: &'static Site,
-    person: Person,
-    context: &'static str,
-    protocol: Protocol,
-}
-
-impl Here {
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.site.command(&self.person, self.context, &[&["-n", "work-pods"], args].concat());
-        self.protocol.set(&mut command);
-        command
-    }
-
-    #[track_caller]
-    fn run(&self, args: &[&str], input: &[u8]) -> Ran {
-        run_with(self.command(args), input)
-    }
-
-    fn start(&self, args: &[&str]) -> Running {
-        Running::start(self.command(args))
-    }
-}
 
 #[test]
 fn over_websocket() {
     let (site, _guard) = site();
     let person = site.machine("sessions-websocket", &[("member", "work")]);
-    all(Here { site, person, context: "work@demo", protocol: Protocol::WebSocket });
+    all(&Here::new(site, person, "work@demo", "work-pods", Protocol::WebSocket), "50M", 50 << 20);
 }
 
 #[test]
 fn over_spdy() {
     let (site, _guard) = site();
     let person = site.machine("sessions-spdy", &[("member", "work")]);
-    all(Here { site, person, context: "demo", protocol: Protocol::Spdy });
+    all(&Here::new(site, person, "demo", "work-pods", Protocol::Spdy), "50M", 50 << 20);
 }
 
-fn all(here: Here) {
-    exec(&here);
-    attach(&here);
-    port_forward(&here);
-    debug_and_run(&here);
-    copy(&here, "50M", 50 << 20);
+/// All kinds of sessions, and copies of this size.
+pub fn all(here: &Here, size: &str, bytes: usize) {
+    exec(here);
+    attach(here);
+    port_forward(here);
+    debug_and_run(here);
+    copy(here, size, bytes);
 }
 
 /// Far more than any buffer holds, both ways; a whole gigabyte where BAILIWICK_LARGE asks for it.
@@ -84,16 +45,16 @@ fn a_large_copy() {
     for (name, protocol) in [("large-websocket", Protocol::WebSocket), ("large-spdy", Protocol::Spdy)] {
         let person = site.machine(name, &[("member", "work")]);
         let begun = Instant::now();
-        copy(&Here { site, person, context: "work@demo", protocol }, size, bytes);
+        copy(&Here::new(site, person, "work@demo", "work-pods", protocol), size, bytes);
         println!("{size} both ways, {protocol:?}: {:?}", begun.elapsed());
     }
 }
 
 fn exec(here: &Here) {
-    let exit = here.run(&["exec", "busy", "--", "sh", "-c", "echo out; echo err >&2; exit 7"], b"");
+    let exit = here.run(&["exec", "busy", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
     assert_eq!((exit.out.as_slice(), exit.code), (b"out\n".as_slice(), Some(7)));
     has(&exit.err, &["err\n", "exit code 7"]);
-    assert_eq!(here.run(&["exec", "-i", "busy", "--", "wc", "-c"], &[b'x'; 300_000]).ok().trim(), "300000");
+    assert_eq!(here.run_with(&["exec", "-i", "busy", "--", "wc", "-c"], [b'x'; 300_000]).ok().trim(), "300000");
     let mut open = here.start(&["exec", "-i", "busy", "--", "cat"]);
     open.stdin().write_all(b"first\n").unwrap();
     open.prints("first");
@@ -118,7 +79,7 @@ fn attach(here: &Here) {
     let line = format!("{:?}", here.protocol);
     attached.stdin().write_all(format!("{line}\n").as_bytes()).unwrap();
     attached.prints(&format!("got {line}"));
-    has(&here.run(&["logs", "--tail=200", "busy"], b"").ok(), &["running"]);
+    has(&here.run(&["logs", "--tail=200", "busy"]).ok(), &["running"]);
 }
 
 fn port_forward(here: &Here) {
@@ -159,9 +120,9 @@ fn debug_and_run(here: &Here) {
         "-c",
         "read a; echo got $a; sleep 1",
     ];
-    let once = here.run(&[&["run", name.as_str()], command.as_slice()].concat(), b"input\n").ok();
+    let once = here.run_with(&[&["run", name.as_str()], command.as_slice()].concat(), "input\n").ok();
     has(&once, &["got input", "deleted"]);
-    has(&here.run(&["get", "pod", &name], b"").fails(), &["NotFound"]);
+    has(&here.run(&["get", "pod", &name]).fails(), &["NotFound"]);
     let debugged = here.start(&[
         "debug",
         "busy",
@@ -177,8 +138,7 @@ fn debug_and_run(here: &Here) {
 }
 
 fn copy(here: &Here, size: &str, bytes: usize) {
-    let folder = here.site.folder.join(format!("copy-{size}-{:?}", here.protocol));
-    std::fs::create_dir(&folder).unwrap();
+    let folder = here.folder(&format!("copy-{size}"));
     let mut file = std::io::BufWriter::new(std::fs::File::create(folder.join("there")).unwrap());
     let block = noise(bytes as u64, 1 << 20);
     for n in 0..bytes >> 20 {
@@ -202,7 +162,7 @@ fn copy(here: &Here, size: &str, bytes: usize) {
     compare.arg(folder.join("there")).arg(folder.join("back"));
     run(compare).ok();
     std::fs::remove_dir_all(folder).unwrap();
-    here.run(&["exec", "busy", "-c", "main", "--", "rm", remote.strip_prefix("busy:").unwrap()], b"").ok();
+    here.run(&["exec", "busy", "-c", "main", "--", "rm", remote.strip_prefix("busy:").unwrap()]).ok();
 }
 
 /// Bytes that do not compress, the same for the same seed.

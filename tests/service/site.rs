@@ -10,6 +10,7 @@ use std::thread;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::{Value, json};
 
+use super::here::built;
 use super::process::*;
 
 /// Name of the cluster in the service.
@@ -51,7 +52,7 @@ pub struct Person {
 
 impl Site {
     fn start() -> Self {
-        let kube = built_kubernetes();
+        let kube = built(&[]);
         let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("service");
         remove_left_behind(&parent);
         let folder = parent.join(std::process::id().to_string());
@@ -174,7 +175,12 @@ impl Site {
     }
 
     fn kubectl(&self, kubeconfig: &Path) -> Command {
-        let mut command = Command::new(self.folder.join("bin/kubectl"));
+        self.kubectl_of(&self.folder.join("bin/kubectl"), kubeconfig)
+    }
+
+    /// This program as kubectl.
+    pub fn kubectl_of(&self, program: &Path, kubeconfig: &Path) -> Command {
+        let mut command = Command::new(program);
         command.env("KUBECONFIG", kubeconfig).env("HOME", self.folder.join("home")).current_dir(&self.folder);
         command
     }
@@ -231,12 +237,6 @@ impl Site {
     pub fn run(&self, person: &Person, context: &str, args: &[&str]) -> Ran {
         run(self.command(person, context, args))
     }
-
-    /// kubectl with standard input.
-    #[track_caller]
-    pub fn run_with(&self, person: &Person, context: &str, args: &[&str], input: &str) -> Ran {
-        run_with(self.command(person, context, args), input.as_bytes())
-    }
 }
 
 /// The resource of a machine.
@@ -252,13 +252,6 @@ pub fn grant(user: &str, role: &str, project: &str) -> Value {
         "spec": {"subject": {"kind": "User", "name": user}, "role": role,
                  "target": {"kind": "Project", "name": project}},
     })
-}
-
-fn built_kubernetes() -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubernetes/build.sh");
-    let built = Command::new(script).stderr(Stdio::inherit()).output().unwrap();
-    assert!(built.status.success(), "tests/kubernetes/build.sh failed");
-    String::from_utf8(built.stdout).unwrap().trim().into()
 }
 
 /// Starts the cluster; it ends with the test process.

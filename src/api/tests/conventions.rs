@@ -58,6 +58,13 @@ async fn unknown_paths_and_methods_are_told_in_a_status() {
     root.merge("tokens/x", &json!({})).await.refused(405);
     root.get("users/%ff").await.refused(400);
     root.get("users?limit=-1").await.refused(400);
+    // What was meant for a cluster is not told to sign in.
+    let anonymous = server.anonymous();
+    for path in ["/api/v1/pods", "/apis/apps/v1/deployments"] {
+        assert!(anonymous.get(path).await.refused(404).contains("/k8s/clusters/CLUSTER"), "{path}");
+    }
+    anonymous.get("users/jane").await.refused(401);
+    anonymous.get("/apis").await.refused(401);
 }
 
 #[tokio::test]
