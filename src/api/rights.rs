@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::view::View;
 use crate::access::{Access, ObjectRef, field_classes, roles_held};
 use crate::identity::tokens::Caller;
-use crate::status::Status;
+use crate::status::{Cause, Status};
 use crate::store::{Kind, Revision};
 
 /// Field class of reading and of acts that touch no field.
@@ -57,7 +57,25 @@ impl Rights<'_> {
         let classes = field_classes(kind, old, Some(new));
         // The roles held come from what is stored, where something is: a change must not give itself its right.
         let object = old.unwrap_or(new);
-        if self.may(kind, object, verb, &classes) { Ok(()) } else { Err(self.refusal(kind, verb, object, &classes)) }
+        if !self.may(kind, object, verb, &classes) {
+            return Err(self.refusal(kind, verb, object, &classes));
+        }
+        if kind == Kind::Grant && old.is_none() { self.check_subject(new) } else { Ok(()) }
+    }
+
+    /// Whether the caller may name the team of a new grant: only one that may be seen anyway. The grant shows its team,
+    /// and whether there is one, to everybody in the project. A team that does not exist gets the same answer.
+    fn check_subject(&self, grant: &Value) -> Result<(), Status> {
+        let subject = &grant["spec"]["subject"];
+        let name = subject["name"].as_str().unwrap_or_default();
+        let held = || self.held(ObjectRef::Team(name));
+        if subject["kind"] != "Team" || self.access.allows(&held(), Kind::Team.as_str(), "get", WHOLE) {
+            return Ok(());
+        }
+        let message = format!("there is no team {name:?} that you may see; an administrator can grant to any");
+        let field = "spec.subject.name".to_owned();
+        let cause = Cause { reason: "FieldValueInvalid".to_owned(), message, field };
+        Err(Status::invalid("Grant", grant["metadata"]["name"].as_str().unwrap_or_default(), vec![cause]))
     }
 
     /// Whether the caller may delete an object.

@@ -311,3 +311,37 @@ async fn what_is_written_grants_first_is_made_and_deleted_in_one_run() {
     root.with_body(Method::POST, plural, "application/yaml", &text).await.ok();
     assert!(root.delete(&format!("users/{user}")).await.refused(409).contains("auditor"));
 }
+
+#[tokio::test]
+async fn granting_shows_no_team_that_one_may_not_see() {
+    let server = Server::start().await;
+    let root = server.client("root").await;
+    root.post("projects", &object("Project", "shop", json!({"clusters": []}))).await.ok();
+    for user in ["olga", "mallory"] {
+        server.user(user).await;
+    }
+    root.post("teams", &object("Team", "own", json!({"users": ["olga"]}))).await.ok();
+    root.post("teams", &object("Team", "red", json!({"users": ["mallory"]}))).await.ok();
+    let to = |kind: &str, name: &str, role: &str| {
+        let target = json!({"kind": "Project", "name": "shop"});
+        json!({"subject": {"kind": kind, "name": name}, "role": role, "target": target})
+    };
+    root.post("grants", &object("Grant", "first", to("User", "olga", "owner"))).await.ok();
+    let olga = server.client("olga").await;
+    let refused = |name: &'static str| {
+        let grant = object("Grant", "second", to("Team", name, "viewer"));
+        let olga = olga.clone();
+        async move { olga.post("grants", &grant).await.refused(422).replace(name, "TEAM") }
+    };
+    let foreign = refused("red").await;
+    assert!(foreign.contains("an administrator can grant"), "{foreign}");
+    assert_eq!(foreign, refused("absent").await);
+    olga.get("teams/red").await.refused(404);
+    // One's own, and people, one may name; and what an administrator has let in.
+    olga.post("grants", &object("Grant", "third", to("Team", "own", "viewer"))).await.ok();
+    olga.post("grants", &object("Grant", "fourth", to("User", "mallory", "viewer"))).await.ok();
+    root.post("grants", &object("Grant", "fifth", to("Team", "red", "viewer"))).await.ok();
+    olga.get("teams/red").await.ok();
+    olga.post("grants", &object("Grant", "sixth", to("Team", "red", "member"))).await.ok();
+    root.post("grants", &object("Grant", "seventh", to("Team", "later", "viewer"))).await.ok();
+}
