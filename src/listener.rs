@@ -268,7 +268,9 @@ type Answer = Response<Either<ProxyBody, axum::body::Body>>;
 async fn dispatch(doors: Arc<Doors>, mut request: Request<Incoming>, peer: SocketAddr) -> Result<Answer, Infallible> {
     let address = address(&doors, &request, peer);
     if request.uri().path().starts_with(target::ROOT) {
-        return Ok(doors.proxy.clone().handle(request, address).await.map(Either::Left));
+        // On the heap at once: what holds it is moved about by the libraries in between.
+        let answer = Box::pin(doors.proxy.clone().handle(request, address)).await;
+        return Ok(answer.map(Either::Left));
     }
     request.extensions_mut().insert(ClientAddress(address));
     let counted = Counted::of(&request);

@@ -54,6 +54,9 @@ const FIRST_PASSWORD: &str = "admin-password";
 pub fn run(args: &ServeArgs) -> Outcome {
     let settings = Settings::load(args).map_err(|why| Failure::Usage(why.to_string()))?;
     init_logs();
+    // The allocator would be given 2 MiB for each corner it begins to use: most of what an idle process holds.
+    // Where the kernel knows no such pages, there is nothing to turn off.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let runtime = runtime()?;
     runtime.block_on(serve(settings)).map_err(|why| Failure::Failed(format!("{why:#}")))
 }

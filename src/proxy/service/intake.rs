@@ -1,5 +1,6 @@
 //! The way in: what a client asks for, with which credential, and whether it asks for another protocol.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -76,18 +77,18 @@ pub(super) fn describe(decision: &Decision, what: &mut What) {
 }
 
 /// The credential: exactly one bearer token, in `Authorization` or as a WebSocket subprotocol. Never a cookie.
-pub(super) fn presented(headers: &HeaderMap) -> Option<String> {
+pub(super) fn presented(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let mut lines = headers.get_all(header::AUTHORIZATION).iter();
     match (lines.next(), lines.next()) {
         (Some(line), None) => {
             let (scheme, token) = line.to_str().ok()?.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.to_owned())
+            scheme.eq_ignore_ascii_case("bearer").then_some(Cow::Borrowed(token))
         }
         (None, _) => {
             let protocols = rewrite::subprotocols(headers);
             let mut tokens = protocols.iter().filter_map(|p| p.strip_prefix(rewrite::TOKEN_SUBPROTOCOL));
             let (Some(encoded), None) = (tokens.next(), tokens.next()) else { return None };
-            String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()
+            Some(Cow::Owned(String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()?))
         }
         _ => None,
     }
