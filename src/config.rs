@@ -3,6 +3,7 @@
 //! Everything is typed and checked before anything is opened. Unknown keys are refused, with the line they stand on.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
@@ -30,6 +31,18 @@ pub struct File {
     pub tls: Tls,
     /// Key that the sealed records are encrypted with.
     pub master_key: MasterKey,
+    /// What one account may ask of the proxy at a time.
+    pub proxy: Proxy,
+}
+
+/// What one account may ask of the proxy at a time. Beyond it, requests are refused with 429.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Proxy {
+    /// Long-running responses: watches, logs that are followed, sessions. 2500 where absent.
+    pub max_streams_per_user: Option<NonZeroUsize>,
+    /// All other requests. 400 where absent.
+    pub max_requests_per_user: Option<NonZeroUsize>,
 }
 
 /// Certificate of the listener. Without one, the service makes a CA and a certificate in its data directory.
@@ -71,6 +84,8 @@ pub struct Settings {
     pub tls: Tls,
     /// Master key.
     pub master_key: MasterKey,
+    /// What one account may ask of the proxy at a time.
+    pub proxy: Proxy,
 }
 
 /// What is wrong with the configuration. Each message names the file or the key.
@@ -128,6 +143,7 @@ impl Settings {
             bootstrap_password_file: file_bootstrap,
             tls,
             master_key,
+            proxy,
         } = file;
         let tls = Tls {
             cert_file: tls_cert_file.or(tls.cert_file),
@@ -150,6 +166,7 @@ impl Settings {
             bootstrap_password_file: bootstrap_password_file.or(file_bootstrap),
             tls,
             master_key,
+            proxy,
         })
     }
 }
@@ -202,6 +219,7 @@ mod tests {
             ("public_url = 'http://x'", "public_url"),
             ("public_url = 'https://u@x'", "public_url"),
             ("public_url = 'https://x/path'", "public_url"),
+            ("[proxy]\nmax_requests_per_user = 0", "max_requests_per_user"),
             ("trusted_proxies = ['10.0.0.0/99']", "trusted_proxies"),
         ] {
             let error = load(toml, ServeArgs::default()).unwrap_err();

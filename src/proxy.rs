@@ -5,6 +5,7 @@
 //! ([`service`]), and register what goes on for long ([`streams`]). A request passes only with a [`decide::Permit`].
 
 pub mod body;
+mod budget;
 pub mod decide;
 mod meters;
 pub mod resolve;

@@ -5,6 +5,7 @@ pub mod master_key;
 pub mod operations;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use crate::cli::args::{RecoverAdminArgs, ServeArgs};
 use crate::cli::exit::{Failure, Outcome};
 use crate::clock;
 use crate::clusters::Clusters;
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::controllers::Controllers;
 use crate::domain::roles::PLATFORM_ADMIN;
 use crate::identity::accounts::{AccountPolicy, Accounts};
@@ -71,6 +72,16 @@ pub fn recover_admin(args: &RecoverAdminArgs) -> Outcome {
     println!("{}", *password);
     eprintln!("This is the new one-time password of {PLATFORM_ADMIN:?}; it must be changed at the next sign-in.");
     Ok(())
+}
+
+fn proxy_settings(given: &config::Proxy) -> ProxySettings {
+    let default = ProxySettings::default();
+    let config::Proxy { max_streams_per_user, max_requests_per_user } = given;
+    ProxySettings {
+        max_streams_per_user: max_streams_per_user.map_or(default.max_streams_per_user, NonZeroUsize::get),
+        max_requests_per_user: max_requests_per_user.map_or(default.max_requests_per_user, NonZeroUsize::get),
+        ..default
+    }
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -146,7 +157,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         audit: audit.clone(),
         metrics: metrics.clone(),
         last_used: last_used.clone(),
-        settings: ProxySettings::default(),
+        settings: proxy_settings(&settings.proxy),
     });
     let judge = tasks.spawn(until(shutdown.child_token(), proxy.clone().judge()));
     let api = ApiState::new(ApiParts {

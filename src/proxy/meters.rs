@@ -36,7 +36,7 @@ pub fn refused(metrics: &Metrics, reason: &str) {
     let reason = match reason {
         "unauthenticated" => Refusal::Unauthenticated,
         "malformed-target" | "malformed-review" | "malformed" | "upgrade" | "method" => Refusal::Malformed,
-        "too-many-streams" => Refusal::Budget,
+        "too-many-streams" | "too-many-requests" => Refusal::Budget,
         "audit" => Refusal::Audit,
         "stale" => Refusal::Stale,
         "cluster-unusable" | "no-cluster" => Refusal::Cluster,

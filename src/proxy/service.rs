@@ -20,6 +20,7 @@ use self::answers::{millis, own, refusal, refused_answer, unauthenticated, unaut
 pub use self::finish::Finish;
 use self::intake::{asks_to_upgrade, describe, key, parse, place, presented, review_body};
 use super::body::{Gathered, ProxyBody, Relayed, Watch, gather};
+use super::budget::{Budget, InFlight};
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Rules};
 use super::meters;
 use super::reviews::{self, Answer, Encoding, Review};
@@ -46,11 +47,14 @@ pub struct ProxySettings {
     pub response_timeout: Duration,
     /// Most long-running responses of one user.
     pub max_streams_per_user: usize,
+    /// Most other requests of one user at a time.
+    pub max_requests_per_user: usize,
 }
 
 impl Default for ProxySettings {
     fn default() -> Self {
-        Self { response_timeout: Duration::from_secs(65), max_streams_per_user: 2_500 }
+        // kubectl and controllers keep themselves to 50 requests a second and fewer; 400 at a time is a flood.
+        Self { response_timeout: Duration::from_secs(65), max_streams_per_user: 2_500, max_requests_per_user: 400 }
     }
 }
 
@@ -62,6 +66,7 @@ pub struct Proxy {
     metrics: Arc<Metrics>,
     last_used: Arc<LastUsed>,
     streams: Arc<Streams>,
+    budget: Budget,
     decider: Arc<dyn Decide>,
     settings: ProxySettings,
 }
@@ -93,7 +98,8 @@ impl Proxy {
     pub fn with_decider(parts: ProxyParts, decider: Arc<dyn Decide>) -> Arc<Self> {
         let ProxyParts { index, upstreams, audit, metrics, last_used, settings } = parts;
         let streams = Streams::new();
-        Arc::new(Self { index, upstreams, audit, metrics, last_used, streams, decider, settings })
+        let budget = Budget::new(settings.max_requests_per_user);
+        Arc::new(Self { index, upstreams, audit, metrics, last_used, streams, budget, decider, settings })
     }
 
     /// The register of streams.
@@ -151,14 +157,16 @@ impl Proxy {
             let message = "acting as somebody else (kubectl --as) is not offered here; ask for a grant instead";
             return Err(refusal("impersonation", Status::forbidden(message)));
         }
+        let upgrade = asks_to_upgrade(&request)?;
+        let long = upgrade || matches!(&target.request, RequestInfo::Resource(r) if r.is_long_running());
+        // What goes on for long is counted by the register instead.
+        let in_flight = if long { None } else { Some(self.enter(&caller)?) };
         let review = reviews::of(&target.request);
         let review = match review {
             Some(review) => Some((review, review_body(&mut request).await?)),
             None => None,
         };
         // What goes on is entered before the index is looked at, so that no change falls between the two.
-        let upgrade = asks_to_upgrade(&request)?;
-        let long = upgrade || matches!(&target.request, RequestInfo::Resource(r) if r.is_long_running());
         let mutates = matches!(&target.request, RequestInfo::Resource(r) if r.mutates());
         let registered = match long || mutates || !request.body().is_end_stream() {
             true => Some(self.register(&caller, &target, long)?),
@@ -208,7 +216,7 @@ impl Proxy {
             })?;
         }
         let what = std::mem::take(&mut seen.what);
-        let finish = Finish::new(self.clone(), id.to_owned(), what, &target.request, started, long);
+        let finish = Finish::new(self.clone(), id.to_owned(), what, &target.request, started, long, in_flight);
         let way = match (upgrade, long) {
             (true, _) => Way::Upgrade,
             (false, true) => Way::Streaming,
@@ -230,6 +238,14 @@ impl Proxy {
         what.user_uid.clone_from(&caller.token.record.user_uid);
         what.token.clone_from(&caller.token.record.id);
         Ok(caller)
+    }
+
+    fn enter(&self, caller: &Caller) -> Result<InFlight, Refusal> {
+        self.budget.enter(&caller.token.record.user_uid).ok_or_else(|| {
+            let most = self.budget.most();
+            let message = format!("you have {most} requests in flight, which is the most one account may have");
+            refusal("too-many-requests", Status::too_many_requests(message, 1))
+        })
     }
 
     fn register(&self, caller: &Caller, target: &Target, long: bool) -> Result<Registered, Refusal> {

@@ -258,6 +258,47 @@ async fn a_short_answer_that_lingers_is_cut_too() {
     assert!(last < 2 * BOUND, "it went on for {last:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_in_flight_of_one_account_are_bounded() {
+    let world = World::start_with(ProxySettings { max_requests_per_user: 2, ..ProxySettings::default() }).await;
+    let open = async || {
+        let mut stream = world.connect().await;
+        let head =
+            format!("GET {NS}/configmaps/drips HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {}\r\n\r\n", world.token);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut buf = [0; 4096];
+        let n = tokio::time::timeout(DEADLINE, stream.read(&mut buf)).await.expect("a head in time").unwrap();
+        assert!(buf[..n].starts_with(b"HTTP/1.1 200"));
+        stream
+    };
+    let (first, _second) = (open().await, open().await);
+    // Another credential of the account has no budget of its own.
+    let other = world.issue("jane", Default::default()).await;
+    for token in [&world.token, &other] {
+        let answer = world.request_as(token, "GET", &format!("{NS}/pods"), "").await;
+        assert_eq!(answer.code, 429, "{}", answer.body);
+        assert!(answer.head.to_lowercase().contains("retry-after: 1"), "{}", answer.head);
+        assert!(answer.body.contains("you have 2 requests in flight"), "{}", answer.body);
+        assert!(answer.body.contains("\"reason\":\"TooManyRequests\""), "{}", answer.body);
+    }
+    // Watches have their own budget, and so has everybody else.
+    let mut watch = world.connect().await;
+    let head = format!("GET {NS}/pods?watch=1 HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {}\r\n\r\n", world.token);
+    watch.write_all(head.as_bytes()).await.unwrap();
+    let mut buf = [0; 4096];
+    let n = tokio::time::timeout(DEADLINE, watch.read(&mut buf)).await.expect("a head in time").unwrap();
+    assert!(buf[..n].starts_with(b"HTTP/1.1 200"));
+    let joe = world.issue("joe", Default::default()).await;
+    let billing = "/k8s/clusters/demo/api/v1/namespaces/billing-api/pods";
+    assert_eq!(world.request_as(&joe, "GET", billing, "").await.code, 200);
+    // A place comes back when its client is gone.
+    drop(first);
+    let deadline = Instant::now() + DEADLINE;
+    while world.request("GET", &format!("{NS}/pods"), "").await.code != 200 {
+        assert!(Instant::now() < deadline, "the place does not come back");
+    }
+}
+
 /// Time alone ends a stream, though nothing else happens after it was opened.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_runs_out_while_nothing_else_happens() {

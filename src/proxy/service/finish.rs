@@ -12,6 +12,7 @@ use crate::audit::{Stage, Surface, What};
 use crate::domain::request::RequestInfo;
 use crate::metrics::{StreamKind, VerbClass};
 use crate::proxy::body::ProxyBody;
+use crate::proxy::budget::InFlight;
 use crate::proxy::meters;
 use crate::proxy::streams::{Registered, StreamKey};
 use crate::status::Status;
@@ -34,6 +35,8 @@ pub struct Finish {
     sent: Option<Arc<AtomicU64>>,
     received: u64,
     open: bool,
+    // The place in its account's budget, held to the end.
+    _in_flight: Option<InFlight>,
 }
 
 impl Finish {
@@ -44,6 +47,7 @@ impl Finish {
         request: &RequestInfo,
         started: Instant,
         long: bool,
+        in_flight: Option<InFlight>,
     ) -> Self {
         Self {
             proxy,
@@ -58,6 +62,7 @@ impl Finish {
             sent: None,
             received: 0,
             open: true,
+            _in_flight: in_flight,
         }
     }
 
