@@ -1,6 +1,8 @@
 //! The clusters: how they are reached, what the service may do there, whether they are as they must be.
 
 mod client;
+pub mod credential;
+pub mod credential_file;
 pub mod endpoint;
 mod health;
 pub mod import;

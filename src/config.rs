@@ -27,6 +27,8 @@ pub struct File {
     pub trusted_proxies: Vec<IpNet>,
     /// File with the first password of the administrator.
     pub bootstrap_password_file: Option<PathBuf>,
+    /// Directory in which Clusters may name files with their credentials; without it they may not.
+    pub credential_dir: Option<PathBuf>,
     /// Certificate of the listener.
     pub tls: Tls,
     /// Key that the sealed records are encrypted with.
@@ -80,6 +82,8 @@ pub struct Settings {
     pub trusted_proxies: Vec<IpNet>,
     /// First password of the administrator.
     pub bootstrap_password_file: Option<PathBuf>,
+    /// Directory of credentials.
+    pub credential_dir: Option<PathBuf>,
     /// Certificate of the listener.
     pub tls: Tls,
     /// Master key.
@@ -132,6 +136,7 @@ impl Settings {
             tls_cert_file,
             tls_key_file,
             bootstrap_password_file,
+            credential_dir,
         } = args.clone();
         let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
         let File {
@@ -141,6 +146,7 @@ impl Settings {
             public_url: file_public_url,
             trusted_proxies,
             bootstrap_password_file: file_bootstrap,
+            credential_dir: file_credential_dir,
             tls,
             master_key,
             proxy,
@@ -164,6 +170,7 @@ impl Settings {
             public_url,
             trusted_proxies,
             bootstrap_password_file: bootstrap_password_file.or(file_bootstrap),
+            credential_dir: credential_dir.or(file_credential_dir),
             tls,
             master_key,
             proxy,
@@ -203,10 +210,14 @@ mod tests {
     #[test]
     fn the_command_line_wins_over_the_file() {
         let args = ServeArgs { data_dir: Some("/a".into()), ..ServeArgs::default() };
-        let settings =
-            load("data_dir = '/b'\nlisten = '127.0.0.1:1'\npublic_url = 'https://x.example.com/'", args).unwrap();
+        let settings = load(
+            "data_dir = '/b'\ncredential_dir = '/c'\nlisten = '127.0.0.1:1'\npublic_url = 'https://x.example.com/'",
+            args,
+        )
+        .unwrap();
         assert_eq!(settings.data_dir, Path::new("/a"));
         assert_eq!(settings.listen.port(), 1);
+        assert_eq!(settings.credential_dir.as_deref(), Some(Path::new("/c")));
         assert_eq!(settings.public_url.as_deref(), Some("https://x.example.com"));
     }
 

@@ -217,3 +217,15 @@ pub struct ClusterCredential {
     /// Bearer token of `bailiwick-system/housekeeping`.
     pub housekeeping: String,
 }
+
+impl ClusterCredential {
+    /// Whether both say the same.
+    pub fn same(&self, other: &Self) -> bool {
+        let Self { cluster_uid, endpoint_digest, kube_system_uid, forwarding, housekeeping } = self;
+        *cluster_uid == other.cluster_uid
+            && *endpoint_digest == other.endpoint_digest
+            && *kube_system_uid == other.kube_system_uid
+            && *forwarding == other.forwarding
+            && *housekeeping == other.housekeeping
+    }
+}

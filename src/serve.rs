@@ -139,7 +139,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let host = public.parse::<http::Uri>().ok().and_then(|u| u.host().map(|h| h.trim_matches(['[', ']']).to_owned()));
     let tls = ServerTls::load(&settings.tls, &settings.data_dir, host.as_deref().unwrap_or("localhost"))?;
 
-    let clusters = Clusters::start(index.clone(), dyn_store.clone(), sealer.clone(), shutdown.child_token());
+    let credential_dir = settings.credential_dir.clone();
+    let clusters =
+        Clusters::start(index.clone(), dyn_store.clone(), sealer.clone(), credential_dir, shutdown.child_token());
     let tenancy = Arc::new(Tenancy::new(dyn_store.clone(), index.clone()));
     let controllers = Controllers::start(
         index.clone(),

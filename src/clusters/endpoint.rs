@@ -61,7 +61,7 @@ impl Endpoint {
 
     /// As [`Endpoint::from_spec`].
     pub fn from_direct(direct: &DirectConnection) -> Result<Self, EndpointError> {
-        let DirectConnection { server, certificate_authority, tls_server_name } = direct;
+        let DirectConnection { server, certificate_authority, tls_server_name, credential_from: _ } = direct;
         let (host, port, authority) = parse_server(server)?;
         let roots = read_roots(certificate_authority)?;
         let mut store = RootCertStore::empty();
@@ -83,7 +83,7 @@ impl Endpoint {
 /// SHA-256 over server, CA and TLS name, base64: what a credential is bound to. Length-prefixed, so that no two
 /// connections give the same bytes.
 pub fn digest(direct: &DirectConnection) -> String {
-    let DirectConnection { server, certificate_authority, tls_server_name } = direct;
+    let DirectConnection { server, certificate_authority, tls_server_name, credential_from: _ } = direct;
     let mut hash = Sha256::new();
     for part in [server.as_str(), certificate_authority, tls_server_name.as_deref().unwrap_or_default()] {
         hash.update((part.len() as u64).to_be_bytes());
@@ -142,7 +142,12 @@ mod tests {
     }
 
     fn direct(server: &str) -> DirectConnection {
-        DirectConnection { server: server.into(), certificate_authority: ca(), tls_server_name: None }
+        DirectConnection {
+            server: server.into(),
+            certificate_authority: ca(),
+            tls_server_name: None,
+            credential_from: None,
+        }
     }
 
     #[test]

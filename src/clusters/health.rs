@@ -14,6 +14,9 @@ use crate::resources::{ClusterStatus, Condition};
 /// Longest message of a condition.
 const MAX_MESSAGE: usize = 1000;
 
+/// Condition of a Cluster whose credential comes from a file.
+const CREDENTIAL_FILE: &str = "CredentialFile";
+
 /// How the last attempt to reach the cluster ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Contact {
@@ -55,6 +58,8 @@ pub(super) struct Health {
     pub namespaces: Map<Arc<str>>,
     /// Whether the namespaces have been listed.
     pub listed: bool,
+    /// What came of the credential's file, where it comes from one: what it is, or reason and message.
+    pub credential_file: Option<Result<String, (&'static str, String)>>,
 }
 
 impl Health {
@@ -70,6 +75,7 @@ impl Health {
             report: None,
             namespaces: Map::default(),
             listed: false,
+            credential_file: None,
         }
     }
 
@@ -143,6 +149,19 @@ impl Health {
             };
             set_condition(&mut status.conditions, condition);
         }
+        match self.credential_file() {
+            Some((state, reason, message)) => {
+                let condition = Condition {
+                    type_: CREDENTIAL_FILE.to_owned(),
+                    status: state.to_owned(),
+                    reason: reason.to_owned(),
+                    message: shorten(&message, MAX_MESSAGE),
+                    last_transition_time: now.to_owned(),
+                };
+                set_condition(&mut status.conditions, condition);
+            }
+            None => status.conditions.retain(|condition| condition.type_ != CREDENTIAL_FILE),
+        }
         status.reachable = self.reachable().0.to_owned();
         // What is not known now was true when it was last seen.
         if !self.git_version.is_empty() {
@@ -155,6 +174,13 @@ impl Health {
             status.cluster_uid.clone_from(&self.kube_system_uid);
         }
         *status != before
+    }
+
+    fn credential_file(&self) -> Option<(&'static str, &'static str, String)> {
+        Some(match self.credential_file.as_ref()? {
+            Ok(message) => ("True", "Read", message.clone()),
+            Err((reason, message)) => ("False", reason, message.clone()),
+        })
     }
 
     fn reachable(&self) -> (&'static str, &'static str, String) {

@@ -162,6 +162,7 @@ fn connection(config: &kube::Config) -> Result<DirectConnection, String> {
         server: server.trim_end_matches('/').to_owned(),
         certificate_authority: roots.iter().map(|der| pem(der)).collect(),
         tls_server_name: config.tls_server_name.clone(),
+        credential_from: None,
     })
 }
 

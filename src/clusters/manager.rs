@@ -4,7 +4,10 @@
 //! task, and attempts back off with jitter. What is learnt goes into the index, and into the Cluster's status when it
 //! changed.
 
+mod files;
+
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,6 +43,8 @@ pub struct Timing {
     /// Between two looks at a cluster that answers. With the deadlines of the calls this bounds how long a cluster that
     /// vanished goes unnoticed.
     pub health: Duration,
+    /// Between two looks at the files of credentials.
+    pub files: Duration,
     /// Between two full probes.
     pub probe: Duration,
     /// How long what was known stays in use when a cluster does not answer. Longer than a restart of an API server.
@@ -56,6 +61,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             health: Duration::from_secs(15),
+            files: Duration::from_secs(10),
             probe: Duration::from_secs(300),
             grace: Duration::from_secs(60),
             backoff: (Duration::from_secs(1), Duration::from_secs(30)),
@@ -71,6 +77,8 @@ pub struct Clusters {
     store: Arc<dyn Store>,
     timing: Timing,
     links: RwLock<HashMap<String, Arc<Link>>>,
+    /// What came of the files of credentials, by cluster.
+    files: Mutex<files::Outcomes>,
 }
 
 /// The connection to one cluster.
@@ -105,15 +113,18 @@ struct Key {
 }
 
 impl Clusters {
-    /// Starts watching the index; ends when `shutdown` is cancelled. The sealer is not needed beyond the index, which
-    /// opens credentials, and is taken so that a change of that stays here.
+    /// Starts watching the index and, where credentials may come from files, their directory; ends when `shutdown` is
+    /// cancelled.
     pub fn start(
         index: Arc<Index>,
         store: Arc<dyn Store>,
-        _sealer: Arc<Sealer>,
+        sealer: Arc<Sealer>,
+        credential_dir: Option<PathBuf>,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
-        Self::start_with(index, store, Timing::default(), shutdown)
+        let clusters = Self::start_with(index, store, Timing::default(), shutdown.clone());
+        tokio::spawn(clusters.clone().keep_files(credential_dir, sealer, shutdown));
+        clusters
     }
 
     /// As [`Clusters::start`], with other intervals.
@@ -123,7 +134,7 @@ impl Clusters {
         timing: Timing,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
-        let clusters = Arc::new(Self { index, store, timing, links: RwLock::default() });
+        let clusters = Arc::new(Self { index, store, timing, links: RwLock::default(), files: Mutex::default() });
         tokio::spawn(clusters.clone().supervise(shutdown));
         clusters
     }
@@ -395,7 +406,8 @@ impl Clusters {
         if !current || link.stop.is_cancelled() {
             return;
         }
-        let health = link.health.lock().clone();
+        let mut health = link.health.lock().clone();
+        health.credential_file = self.files.lock().get(&link.name).cloned();
         let seen = Arc::new(health.observed(self.timing.grace));
         self.index.observe(Observation { cluster: link.name.clone(), seen: Some(seen) });
         if let Err(why) = write_status(&*self.store, &link.name, &health).await {
@@ -470,8 +482,17 @@ fn connect(
 ) -> Result<Parts, (&'static str, String)> {
     let endpoint = Endpoint::from_spec(spec).map_err(|why| ("BadConnection", why.to_string()))?;
     let Some(credential) = credential else {
-        let message = "there is no credential for this cluster; run `bailiwick cluster import`";
-        return Err(("NoCredential", message.into()));
+        let from = spec.connection.direct.as_ref().and_then(|direct| direct.credential_from.as_ref());
+        let message = match from {
+            None => "there is no credential for this cluster; run `bailiwick cluster import`".to_owned(),
+            Some(from) => {
+                format!(
+                    "there is no credential for this cluster yet; it comes from the file {:?} in credential_dir",
+                    from.file
+                )
+            }
+        };
+        return Err(("NoCredential", message));
     };
     let here = spec.connection.direct.as_ref().map(digest);
     if credential.cluster_uid != uid || here.as_ref() != Some(&credential.endpoint_digest) {

@@ -47,7 +47,7 @@ pub struct Connection {
     pub direct: Option<DirectConnection>,
 }
 
-/// Address and trust of an API server. The credentials are not here; see `cluster import`.
+/// Address and trust of an API server. The credentials are not here: they come by `cluster import`, or from a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DirectConnection {
@@ -60,6 +60,26 @@ pub struct DirectConnection {
     /// Name expected in the certificate where it differs from the host in `server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_server_name: Option<String>,
+    /// Where the tokens of the two accounts come from; absent: from `cluster import`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential_from: Option<CredentialSource>,
+}
+
+/// Where a credential comes from. It is read again when it changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CredentialSource {
+    /// Name of a file in the directory `credential_dir` of the service's configuration: JSON with `server`,
+    /// `certificateAuthority` and, where it is given here, `tlsServerName`, equal to those of this connection, and with
+    /// `kubeSystemUID`, `forwarding` and `housekeeping`.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9][-A-Za-z0-9._]*$"), length(max = 253))]
+    pub file: String,
+}
+
+/// Whether a text is the plain name of a file: no path, no hidden file.
+pub fn is_file_name(name: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    name.len() <= 253 && name.bytes().all(legal) && name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
 }
 
 /// A range of Kubernetes minor versions, both ends included, written `1.30`.
@@ -80,7 +100,8 @@ pub struct VersionRange {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// `Reachable`, `VersionSupported`, `RightsComplete`, `GuardsInForce`, `Reconciled`.
+    /// `Reachable`, `VersionSupported`, `RightsComplete`, `GuardsInForce`, `Reconciled`; `CredentialFile` where the
+    /// credential comes from a file.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The status of the condition `Reachable`, for columns.

@@ -35,6 +35,7 @@ impl World {
         let (index, _writer) = Index::start(store.clone(), sealer.clone()).await.unwrap();
         let timing = Timing {
             health: Duration::from_millis(200),
+            files: Duration::from_secs(1),
             probe: Duration::from_secs(300),
             grace: Duration::from_secs(2),
             backoff: (Duration::from_millis(100), Duration::from_millis(500)),

@@ -114,6 +114,7 @@ impl World {
             server: format!("https://{cluster}"),
             certificate_authority: pki.ca_pem.clone(),
             tls_server_name: None,
+            credential_from: None,
         })
         .unwrap();
         let audit_dir = dir.path().join("audit");

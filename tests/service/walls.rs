@@ -186,8 +186,12 @@ impl OpenProxy {
             (Some(data), _) => String::from_utf8(STANDARD.decode(data).unwrap()).unwrap(),
             (None, file) => std::fs::read_to_string(file.unwrap()).unwrap(),
         };
-        let direct =
-            DirectConnection { server: cluster.server.unwrap(), certificate_authority: ca, tls_server_name: None };
+        let direct = DirectConnection {
+            server: cluster.server.unwrap(),
+            certificate_authority: ca,
+            tls_server_name: None,
+            credential_from: None,
+        };
         let credential =
             ["-n", "bailiwick-system", "get", "secret", "forwarding-token", "-o", "jsonpath={.data.token}"];
         let credential = String::from_utf8(STANDARD.decode(site.cluster_admin(&credential).ok()).unwrap()).unwrap();

@@ -13,17 +13,13 @@ use super::super::write::applied;
 use super::super::{Answer, ApiState};
 use super::{json as answer, permit, tenancy_status, unprocessable};
 use crate::clock;
+use crate::clusters::credential::{self, KeepError};
+use crate::clusters::credential_file::is_token;
 use crate::clusters::endpoint;
 use crate::clusters::version::{self, Version};
 use crate::records::ClusterCredential;
 use crate::status::Status;
-use crate::store::sealed::Binding;
-use crate::store::{Key, Kind, StoreError};
-
-/// How often a credential is written again when somebody else was faster.
-const TRIES: usize = 5;
-/// Longest token of a cluster that is kept; Kubernetes' own have about 1 KiB.
-const MAX_CREDENTIAL: usize = 16 * 1024;
+use crate::store::Kind;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -51,8 +47,7 @@ pub(in crate::api) async fn credential(
     permit(&call, &state, Kind::Cluster, "credential", &name)?;
     let Credential { forwarding, housekeeping, kube_system_uid } = payload.request()?;
     for (field, token) in [("forwarding", &forwarding), ("housekeeping", &housekeeping)] {
-        let whole = !token.is_empty() && token.len() <= MAX_CREDENTIAL && token.bytes().all(|b| b.is_ascii_graphic());
-        if !whole {
+        if !is_token(token) {
             return Err(unprocessable(&name, field, "must be a bearer token").into());
         }
     }
@@ -70,46 +65,29 @@ pub(in crate::api) async fn credential(
     let Some(direct) = &cluster.object.spec.connection.direct else {
         return Err(unprocessable(&name, "spec.connection", "the cluster has no direct connection").into());
     };
+    if let Some(from) = &direct.credential_from {
+        let message = format!("the credential of this cluster comes from the file {:?} in credential_dir", from.file);
+        return Err(unprocessable(&name, "spec.connection.direct.credentialFrom", &message).into());
+    }
     let uid = cluster.object.metadata.uid.clone().unwrap_or_default();
     let record = ClusterCredential {
-        cluster_uid: uid.clone(),
+        cluster_uid: uid,
         endpoint_digest: endpoint::digest(direct),
         kube_system_uid,
         forwarding: forwarding.to_string(),
         housekeeping: housekeeping.to_string(),
     };
-    store_credential(&state, &name, &uid, &record).await?;
-    Ok(answer(StatusCode::OK, &json!({})))
-}
-
-async fn store_credential(state: &ApiState, name: &str, uid: &str, record: &ClusterCredential) -> Result<(), Status> {
     let parts = &state.0.parts;
-    let key = Key::new(Kind::ClusterCredential, name);
-    let failed = |why: &dyn std::fmt::Display| {
-        tracing::error!(cluster = name, %why, "a cluster's credential was not stored");
-        Status::unavailable("the credential could not be stored")
-    };
-    for _ in 0..TRIES {
-        let entry = parts.store.get(&key).await.map_err(|why| failed(&why))?;
-        let version = match &entry {
-            None => 1,
-            // One that does not open is replaced: nobody can use it any more.
-            Some(entry) => {
-                parts.sealer.open::<ClusterCredential>(&key, &entry.value).map_or(1, |opened| opened.version + 1)
-            }
-        };
-        let sealed = parts.sealer.seal(&key, Binding { uid, version }, record).map_err(|why| failed(&why))?;
-        let written = match entry {
-            None => parts.store.create(key.clone(), sealed).await,
-            Some(entry) => parts.store.update(key.clone(), entry.revision, sealed).await,
-        };
-        match written {
-            Ok(revision) => return applied(state, revision).await,
-            Err(StoreError::Conflict { .. } | StoreError::AlreadyExists(_) | StoreError::NotFound(_)) => {}
-            Err(why) => return Err(failed(&why)),
+    let kept = credential::keep(&*parts.store, &parts.sealer, &name, &record).await;
+    let revision = kept.map_err(|why| match why {
+        KeepError::Contended => Status::conflict(why.to_string()),
+        KeepError::Store(_) | KeepError::Seal(_) => {
+            tracing::error!(cluster = name, %why, "a cluster's credential was not stored");
+            Status::unavailable("the credential could not be stored")
         }
-    }
-    Err(Status::conflict("others keep changing the credential; try again"))
+    })?;
+    applied(&state, revision).await?;
+    Ok(answer(StatusCode::OK, &json!({})))
 }
 
 /// `GET clusters/NAME/check`.

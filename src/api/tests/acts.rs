@@ -254,6 +254,24 @@ async fn credentials_of_clusters_are_sealed_and_bound() {
 }
 
 #[tokio::test]
+async fn a_credential_from_a_file_is_not_given_by_hand() {
+    let server = Server::start().await;
+    let root = server.client("root").await;
+    server.cluster("east").await;
+    let source = json!({"file": "east.json"});
+    let set = |east: &mut Value| east["spec"]["connection"]["direct"]["credentialFrom"] = source.clone();
+    server.change(Kind::Cluster, "east", set).await;
+    let body = json!({"forwarding": "aaa.bbb", "housekeeping": "ccc.ddd", "kubeSystemUID": "u"});
+    let text = root.act("clusters/east/credential", body).await.refused(422);
+    assert!(text.contains("comes from the file \"east.json\""), "{text}");
+    let other = json!({"spec": {"connection": {"direct": {"credentialFrom": {"file": "other.json"}}}}});
+    // Nobody but administrators says where credentials come from.
+    server.user("jane").await;
+    server.grant("jane", "User", "jane", "viewer", "Cluster", "east").await;
+    server.client("jane").await.merge("clusters/east", &other).await.refused(403);
+}
+
+#[tokio::test]
 async fn checks_of_clusters() {
     let server = Server::start().await;
     let root = server.client("root").await;

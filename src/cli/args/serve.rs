@@ -41,6 +41,9 @@ pub struct ServeArgs {
     /// up and written to the data directory. Used only while no administrator exists.
     #[arg(long, env = "BAILIWICK_SERVE_BOOTSTRAP_PASSWORD_FILE", value_name = "FILE")]
     pub bootstrap_password_file: Option<PathBuf>,
+    /// Directory in which Clusters may name files with their credentials (credentialFrom). Without it they may not.
+    #[arg(long, env = "BAILIWICK_SERVE_CREDENTIAL_DIR", value_name = "DIR")]
+    pub credential_dir: Option<PathBuf>,
 }
 
 /// Options of `recover-admin`.

@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::index::ObservedCluster;
 use crate::resources::ClusterStatus;
-use crate::resources::cluster::{Connection, DirectConnection};
+use crate::resources::cluster::{Connection, CredentialSource, DirectConnection};
 use crate::store::Kind;
 use crate::store::sealed::Binding;
 use crate::store::sqlite::{SqliteSettings, SqliteStore};
@@ -66,7 +66,7 @@ async fn serve(fake: Fake) -> DirectConnection {
             tokio::spawn(behave(fake.clone(), stream, presented.clone()));
         }
     });
-    DirectConnection { server, certificate_authority: here.ca, tls_server_name: None }
+    DirectConnection { server, certificate_authority: here.ca, tls_server_name: None, credential_from: None }
 }
 
 async fn behave(fake: Fake, stream: TcpStream, config: Arc<rustls::ServerConfig>) {
@@ -107,7 +107,7 @@ struct World {
     sealer: Arc<Sealer>,
     clusters: Arc<Clusters>,
     shutdown: CancellationToken,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl World {
@@ -118,6 +118,7 @@ impl World {
         let (index, _writer) = Index::start(store.clone(), sealer.clone()).await.unwrap();
         let timing = Timing {
             health: Duration::from_millis(50),
+            files: Duration::from_millis(50),
             probe: Duration::from_secs(60),
             grace: Duration::from_millis(200),
             backoff: (Duration::from_millis(20), Duration::from_millis(100)),
@@ -126,7 +127,10 @@ impl World {
         };
         let shutdown = CancellationToken::new();
         let clusters = Clusters::start_with(index.clone(), store.clone(), timing, shutdown.clone());
-        Self { store, index, sealer, clusters, shutdown, _folder: folder }
+        let credentials = folder.path().join("credentials");
+        std::fs::create_dir(&credentials).unwrap();
+        tokio::spawn(clusters.clone().keep_files(Some(credentials), sealer.clone(), shutdown.clone()));
+        Self { store, index, sealer, clusters, shutdown, folder }
     }
 
     async fn add(&self, name: &str, direct: &DirectConnection, credential_for: Option<&DirectConnection>) {
@@ -157,6 +161,20 @@ impl World {
         let key = crate::store::Key::new(Kind::ClusterCredential, name);
         let sealed = self.sealer.seal(&key, Binding { uid: &uid, version: 1 }, &credential).unwrap();
         self.store.create(key, sealed).await.unwrap();
+    }
+
+    /// Changes the connection of a Cluster, whose status is written meanwhile.
+    async fn point(&self, name: &str, change: impl Fn(&mut DirectConnection)) {
+        let key = crate::store::Key::new(Kind::Cluster, name);
+        loop {
+            let entry = self.store.get(&key).await.unwrap().unwrap();
+            let mut cluster: Cluster = serde_json::from_slice(&entry.value).unwrap();
+            change(cluster.spec.connection.direct.as_mut().unwrap());
+            let value = Bytes::from(serde_json::to_vec(&cluster).unwrap());
+            if self.store.update(key.clone(), entry.revision, value).await.is_ok() {
+                return;
+            }
+        }
     }
 
     async fn observed(&self, name: &str, is: impl Fn(&ObservedCluster) -> bool) -> Arc<ObservedCluster> {
@@ -298,6 +316,84 @@ async fn a_credential_goes_only_where_it_was_given_for() {
     // The credential arrives: the cluster is dialled without a restart.
     world.credential("bare", &direct).await;
     tokio::time::timeout(Duration::from_secs(10), listener.accept()).await.unwrap().unwrap();
+}
+
+/// From Git and files alone; then the tokens are rotated, the file is broken, and the Cluster is pointed elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_come_from_files_and_follow_them() {
+    let world = World::new().await;
+    let body = r#"{"gitVersion":"v1.36.3","metadata":{"uid":"k-1"}}"#;
+    let mut direct = serve(answer("200 OK", "", body)).await;
+    direct.credential_from = Some(CredentialSource { file: "demo.json".into() });
+    let content = |forwarding: &str| {
+        serde_json::json!({"server": direct.server, "certificateAuthority": direct.certificate_authority,
+            "kubeSystemUID": "k-1", "forwarding": forwarding, "housekeeping": "h-token"})
+        .to_string()
+    };
+    let file = world.folder.path().join("credentials/demo.json");
+    let condition = async |reason: &str| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let status = world.status("demo").await;
+            let found = status.conditions.iter().find(|c| c.type_ == "CredentialFile").cloned();
+            if let Some(found) = found.clone().filter(|found| found.reason == reason) {
+                assert!(!found.message.contains("-token"), "{}", found.message);
+                return found;
+            }
+            assert!(Instant::now() < deadline, "{reason}: {found:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let forwarding = async |token: Option<&str>| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let snapshot = world.index.snapshot();
+            let now = snapshot.credentials.get("demo").map(|known| known.object.forwarding.as_str());
+            if now == token {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the file is not followed");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    world.add("demo", &direct, None).await;
+    let missing = condition("Unreadable").await;
+    assert!(missing.status == "False" && missing.message.contains("\"demo.json\" in credential_dir"), "{missing:?}");
+    world.observed("demo", |seen| seen.reason.contains("comes from the file")).await;
+
+    std::fs::write(&file, content("f-token")).unwrap();
+    forwarding(Some("f-token")).await;
+    assert_eq!(condition("Read").await.status, "True");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while world.clusters.upstream("demo").is_none() {
+        assert!(Instant::now() < deadline, "the cluster is used");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    std::fs::write(&file, content("g-token")).unwrap();
+    forwarding(Some("g-token")).await;
+
+    // What was good last stays.
+    std::fs::write(&file, "{").unwrap();
+    condition("Malformed").await;
+    forwarding(Some("g-token")).await;
+    std::fs::write(&file, content("f-token")).unwrap();
+    forwarding(Some("f-token")).await;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let elsewhere = format!("https://{}", listener.local_addr().unwrap());
+    world.point("demo", |direct| direct.server.clone_from(&elsewhere)).await;
+    condition("ForAnotherAddress").await;
+    world.observed("demo", |seen| seen.reason.contains("changed since the credential")).await;
+    let nobody = tokio::time::timeout(Duration::from_millis(200), listener.accept()).await;
+    assert!(nobody.is_err(), "the tokens were taken elsewhere");
+
+    // Without the source there is no word of the file any more.
+    world.point("demo", |direct| direct.credential_from = None).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while world.status("demo").await.conditions.iter().any(|c| c.type_ == "CredentialFile") {
+        assert!(Instant::now() < deadline, "the condition stays");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use x509_parser::pem::Pem;
 use super::{Causes, text};
 use crate::domain::rbac::BUILT_IN_GROUPS;
 use crate::resources::ClusterSpec;
-use crate::resources::cluster::{Connection, DirectConnection, VersionRange};
+use crate::resources::cluster::{Connection, CredentialSource, DirectConnection, VersionRange, is_file_name};
 
 /// API groups that decide over the whole cluster; no tenant ever reaches them, whatever a role says.
 pub(super) const UNREACHABLE_GROUPS: [&str; 7] = [
@@ -46,7 +46,7 @@ pub fn validate_cluster(spec: &ClusterSpec, causes: &mut Causes) {
 }
 
 fn check_direct(direct: &DirectConnection, causes: &mut Causes) {
-    let DirectConnection { server, certificate_authority, tls_server_name } = direct;
+    let DirectConnection { server, certificate_authority, tls_server_name, credential_from } = direct;
     if let Err(message) = check_server(server) {
         causes.invalid("spec.connection.direct.server", message);
     }
@@ -58,6 +58,15 @@ fn check_direct(direct: &DirectConnection, causes: &mut Causes) {
         && name.parse::<IpAddr>().is_err()
     {
         causes.invalid("spec.connection.direct.tlsServerName", "must be a DNS name or an IP address");
+    }
+    if let Some(CredentialSource { file }) = credential_from
+        && !is_file_name(file)
+    {
+        causes.invalid(
+            "spec.connection.direct.credentialFrom.file",
+            "must be the plain name of a file in credential_dir: letters, digits, '-', '.', '_', beginning with a \
+             letter or digit",
+        );
     }
 }
 

@@ -18,6 +18,7 @@ fn direct() -> DirectConnection {
         server: "https://192.0.2.1:6443".to_owned(),
         certificate_authority: "PEM".to_owned(),
         tls_server_name: None,
+        credential_from: None,
     }
 }
 

@@ -162,3 +162,15 @@ fn tenant_groups_are_named_and_harmless() {
     }
     refused(CLUSTER, &World::default(), open(json!(["example.com", "example.com"])), &["spec.tenantAPIGroups[1]"]);
 }
+
+#[test]
+fn a_credential_comes_from_a_plain_name() {
+    let from = |source: Value| with(&spec(), "/connection/direct/credentialFrom", source);
+    let field = "spec.connection.direct.credentialFrom.file";
+    for name in ["demo", "demo.json", "a_b-c.1"] {
+        accepted(CLUSTER, &World::default(), from(json!({"file": name})));
+    }
+    for name in ["", ".", "..", ".hidden", "a/b", "/etc/shadow", "../shadow", "a\\b", "a b", "-x", "é"] {
+        refused(CLUSTER, &World::default(), from(json!({"file": name})), &[field]);
+    }
+}
