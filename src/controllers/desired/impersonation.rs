@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::clusters::names::legacy_user;
+use crate::clusters::names::{legacy_cluster_user, legacy_user};
 use crate::domain::names::{cluster_group, project_group};
 use crate::domain::roles::BUILT_IN;
 use crate::index::Snapshot;
 
-/// Rules of `bailiwick:legacy-impersonate`: the users and groups of the projects that have namespaces on the cluster.
+/// Rules of `bailiwick:legacy-impersonate`: the users and groups of the projects that have namespaces on the cluster,
+/// and those of grants on the cluster itself.
 pub fn rules(snapshot: &Snapshot, cluster: &str) -> Value {
     let (mut users, mut groups) = (BTreeSet::new(), BTreeSet::new());
     for claim in snapshot.claims_on(cluster).filter(|claim| !claim.object.releasing) {
@@ -25,6 +26,8 @@ pub fn rules(snapshot: &Snapshot, cluster: &str) -> Value {
         return json!([]);
     }
     if let Some(uid) = snapshot.clusters.get(cluster).and_then(|cluster| cluster.object.metadata.uid.as_deref()) {
+        // Whoever holds nothing but a grant on the cluster acts as its user.
+        users.insert(legacy_cluster_user(cluster, uid));
         groups.extend(BUILT_IN.map(|role| cluster_group(cluster, uid, role)));
     }
     json!([

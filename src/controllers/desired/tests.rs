@@ -247,7 +247,8 @@ async fn roles_are_cut_to_what_both_the_resource_and_the_cluster_list() {
 async fn the_older_impersonation_names_projects_with_namespaces_there_and_no_others() {
     let here = snapshot(claim(), ledger()).await;
     let rules = impersonation::rules(&here, "demo");
-    assert_eq!(rules[0]["resourceNames"], json!(["bailiwick:project:shop:1a2b3c4d"]));
+    let users = ["bailiwick:cluster:demo:c1d2e3f4", "bailiwick:project:shop:1a2b3c4d"];
+    assert_eq!(rules[0]["resourceNames"], json!(users));
     let groups: Vec<&str> = rules[1]["resourceNames"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(groups.contains(&"bailiwick:project:shop:1a2b3c4d:deployer"), "{groups:?}");
     assert!(groups.contains(&"bailiwick:cluster:demo:c1d2e3f4:member"), "{groups:?}");
