@@ -1,7 +1,17 @@
 //! Tests against real Kubernetes clusters: what the two accounts and members can do there, in both forms of
 //! impersonation. The clusters are built by `tests/kubernetes` and end with the test process.
 
+#[allow(dead_code)]
+#[path = "proxy/harness.rs"]
+mod proxy_harness;
+
 mod cluster {
+    #[path = "../support/kubernetes.rs"]
+    mod kubernetes;
+    #[path = "../support/process.rs"]
+    #[allow(dead_code)]
+    mod process;
+
     #[macro_use]
     mod harness;
 
@@ -11,9 +21,11 @@ mod cluster {
     mod housekeeping;
     mod housekeeping_rbac;
     mod limited;
+    mod limited_service;
     mod manager;
     mod members;
     mod namespaces;
+    mod platform;
     mod probes;
     mod uninstall;
 }

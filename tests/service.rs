@@ -9,6 +9,10 @@ mod proxy_harness;
 
 mod service {
     mod here;
+    #[path = "../support/kubernetes.rs"]
+    #[expect(dead_code, reason = "outages are for the tests of the cluster alone")]
+    mod kubernetes;
+    #[path = "../support/process.rs"]
     mod process;
     mod site;
 

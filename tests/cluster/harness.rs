@@ -1,8 +1,7 @@
 //! Real clusters with the import manifest applied, and actors that ask them.
 
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,10 +11,12 @@ use bailiwick::clusters::probe::Accounts;
 use bailiwick::clusters::version::Version;
 use bailiwick::domain::names::{TENANT_GROUP, kubernetes_user, project_group};
 use bailiwick::domain::roles::{BUILT_IN, base_rules, built_in};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::ask::*;
+use super::kubernetes::{Kubernetes, kubectl, own_folder};
 
 /// The same test on both clusters.
 macro_rules! in_both_forms {
@@ -46,14 +47,15 @@ pub const TENANT_API_GROUP: &str = "example.com";
 
 /// A cluster that was imported.
 pub struct Site {
+    /// Its name in the service.
+    name: &'static str,
     pub form: Impersonation,
     pub folder: PathBuf,
     pub server: String,
     pub ca: String,
     forwarding: String,
     housekeeping: String,
-    // Ends the cluster when the process ends and standard input with it.
-    _process: Child,
+    kubernetes: Mutex<Kubernetes>,
 }
 
 static CONSTRAINED: OnceCell<Site> = OnceCell::const_new();
@@ -85,17 +87,45 @@ impl Site {
         Self::start(form).await
     }
 
+    /// As [`Site::alone`], with a node that runs Pods.
+    pub async fn with_node(form: Impersonation) -> Self {
+        Self::launch(CLUSTER, form, true).await
+    }
+
     async fn start(form: Impersonation) -> Self {
-        let (process, folder) = tokio::task::spawn_blocking(move || launch(form)).await.unwrap();
+        Self::launch(CLUSTER, form, false).await
+    }
+
+    /// A cluster of a test's own with another name in the service, to stand beside one of [`CLUSTER`].
+    pub async fn beside(name: &'static str) -> Self {
+        Self::launch(name, Impersonation::Constrained, false).await
+    }
+
+    async fn launch(name: &'static str, form: Impersonation, node: bool) -> Self {
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let start = move || {
+            let folder = own_folder("clusters", &format!("{}-{number}", form.as_str()));
+            let mut more = vec![];
+            if !node {
+                more.push("--control-plane-only");
+            }
+            if form == Impersonation::Limited {
+                more.extend(["--feature-gates", "ConstrainedImpersonation=false"]);
+            }
+            Kubernetes::start(form.as_str(), &folder, &more)
+        };
+        let kubernetes = tokio::task::spawn_blocking(start).await.unwrap();
+        let folder = kubernetes.folder.clone();
         let ready: Value = serde_json::from_slice(&std::fs::read(folder.join("ready.json")).unwrap()).unwrap();
         let mut site = Self {
+            name,
             form,
             server: ready["server"].as_str().unwrap().to_owned(),
             ca: std::fs::read_to_string(ready["ca_file"].as_str().unwrap()).unwrap(),
             folder,
             forwarding: String::new(),
             housekeeping: String::new(),
-            _process: process,
+            kubernetes: Mutex::new(kubernetes),
         };
         site.import().await;
         site
@@ -104,7 +134,7 @@ impl Site {
     /// What the manifest of this cluster is rendered for.
     pub fn options(&self) -> ManifestOptions {
         ManifestOptions {
-            cluster: CLUSTER.into(),
+            cluster: self.name.into(),
             version: Version { major: 1, minor: 36 },
             impersonation: self.form,
             tenant_api_groups: vec![TENANT_API_GROUP.into()],
@@ -199,6 +229,21 @@ impl Site {
         .await;
         let admin = self.admin().await;
         admin.must(delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/strangers-early")).await;
+    }
+
+    /// Stops the API server; etcd keeps everything.
+    pub fn stop_api_server(&self) {
+        tokio::task::block_in_place(|| self.kubernetes.lock().stop_api_server());
+    }
+
+    /// Starts it again; returns once it is ready.
+    pub fn start_api_server(&self) {
+        tokio::task::block_in_place(|| self.kubernetes.lock().start_api_server());
+    }
+
+    /// kubectl of the cluster's administrator.
+    pub fn kubectl(&self) -> Command {
+        kubectl(&self.folder, &self.folder.join("admin.kubeconfig"))
     }
 
     /// The cluster's administrator, by certificate, in `system:masters`.
@@ -322,44 +367,18 @@ impl Site {
     }
 }
 
-/// Starts a cluster and returns once it is ready.
-fn launch(form: Impersonation) -> (Child, PathBuf) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let built = Command::new(root.join("tests/kubernetes/build.sh")).stderr(Stdio::inherit()).output().unwrap();
-    assert!(built.status.success(), "tests/kubernetes/build.sh failed");
-    let binary = String::from_utf8(built.stdout).unwrap();
-    let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clusters");
-    remove_left_behind(&parent);
-    let number = STARTED.fetch_add(1, Ordering::Relaxed);
-    let folder = parent.join(format!("{}-{number}-{}", form.as_str(), std::process::id()));
-    let mut command = Command::new(binary.trim());
-    command.args(["cluster", "--name", form.as_str(), "--control-plane-only", "--exit-with-stdin", "--outlive-parent"]);
-    command.arg("--dir").arg(&folder);
-    if form == Impersonation::Limited {
-        command.args(["--feature-gates", "ConstrainedImpersonation=false"]);
-    }
-    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains("kubeconfig"), "the cluster did not become ready; see {}", folder.display());
-    (process, folder)
-}
-
-/// Folders of clusters whose test process is gone.
-fn remove_left_behind(parent: &Path) {
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let gone = name.rsplit('-').next().is_some_and(|pid| !Path::new("/proc").join(pid).exists());
-        if gone {
-            // Another test process may do the same.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
 /// Asks until there is an answer; fails after half a minute.
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, ask: impl FnMut() -> F) -> T {
+    until_within(Duration::from_secs(30), what, ask).await
+}
+
+/// As [`until`], with another limit.
+pub async fn until_within<T, F: Future<Output = Option<T>>>(
+    limit: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         if let Some(found) = ask().await {
             return found;

@@ -84,6 +84,7 @@ async fn what_housekeeping_may_list() {
     };
     for change in [
         names("users", json!(["bailiwick:project:late:0a2b3c4d"])),
+        names("users", json!([legacy_cluster_user(CLUSTER, "0a2b3c4d-1")])),
         names(
             "groups",
             json!([project_group("late", "0a2b3c4d-1", "owner"), cluster_group(CLUSTER, "0a2b3c4d-1", "viewer")]),

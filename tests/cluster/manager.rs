@@ -1,115 +1,13 @@
 //! The manager on real clusters, and the import.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use bailiwick::clusters::endpoint::digest;
-use bailiwick::clusters::{Clusters, Deadlines, Timing, import};
-use bailiwick::index::{Index, ObservedCluster};
-use bailiwick::records::ClusterCredential;
-use bailiwick::resources::cluster::{Connection, DirectConnection, VersionRange};
-use bailiwick::resources::{Cluster, ClusterSpec, ClusterStatus};
-use bailiwick::store::sealed::{Binding, Sealer};
-use bailiwick::store::sqlite::{SqliteSettings, SqliteStore};
-use bailiwick::store::{Key, Kind, Store};
+use bailiwick::clusters::import;
+use bailiwick::resources::ClusterSpec;
+use bailiwick::resources::cluster::VersionRange;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::ask::*;
 use super::harness::*;
-
-struct World {
-    store: Arc<dyn Store>,
-    index: Arc<Index>,
-    sealer: Arc<Sealer>,
-    clusters: Arc<Clusters>,
-    shutdown: CancellationToken,
-    _folder: tempfile::TempDir,
-}
-
-impl World {
-    async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.path(), SqliteSettings::default()).unwrap());
-        let sealer = Arc::new(Sealer::new("k1", &[7; 32]));
-        let (index, _writer) = Index::start(store.clone(), sealer.clone()).await.unwrap();
-        let timing = Timing {
-            health: Duration::from_millis(200),
-            files: Duration::from_secs(1),
-            probe: Duration::from_secs(300),
-            grace: Duration::from_secs(2),
-            backoff: (Duration::from_millis(100), Duration::from_millis(500)),
-            probe_deadline: Duration::from_secs(60),
-            calls: Deadlines { connect: Duration::from_secs(2), response: Duration::from_secs(10) },
-        };
-        let shutdown = CancellationToken::new();
-        let clusters = Clusters::start_with(index.clone(), store.clone(), timing, shutdown.clone());
-        Self { store, index, sealer, clusters, shutdown, _folder: folder }
-    }
-
-    async fn add(&self, name: &str, direct: &DirectConnection, kube_system_uid: &str, tokens: (&str, &str)) {
-        let uid = format!("uid-{name}");
-        let mut cluster = Cluster::new(
-            name,
-            ClusterSpec {
-                display_name: None,
-                connection: Connection { direct: Some(direct.clone()) },
-                accepted_versions: None,
-                tenant_api_groups: vec![],
-            },
-        );
-        cluster.metadata.uid = Some(uid.clone());
-        let value = serde_json::to_vec(&cluster).unwrap().into();
-        self.store.create(Key::new(Kind::Cluster, name), value).await.unwrap();
-        let credential = ClusterCredential {
-            cluster_uid: uid.clone(),
-            endpoint_digest: digest(direct),
-            kube_system_uid: kube_system_uid.into(),
-            forwarding: tokens.0.into(),
-            housekeeping: tokens.1.into(),
-        };
-        let key = Key::new(Kind::ClusterCredential, name);
-        let sealed = self.sealer.seal(&key, Binding { uid: &uid, version: 1 }, &credential).unwrap();
-        self.store.create(key, sealed).await.unwrap();
-    }
-
-    async fn observed(&self, what: &str, name: &str, is: impl Fn(&ObservedCluster) -> bool) -> Arc<ObservedCluster> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let seen = self.index.snapshot().observed.get(name).cloned();
-            if let Some(seen) = seen.clone().filter(|seen| is(seen)) {
-                return seen;
-            }
-            let last = seen.map(|seen| (seen.usable, seen.reason.clone()));
-            assert!(Instant::now() < deadline, "waited in vain for {name}: {what}; last seen {last:?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    async fn status(&self, name: &str) -> ClusterStatus {
-        let entry = self.store.get(&Key::new(Kind::Cluster, name)).await.unwrap().unwrap();
-        serde_json::from_slice::<Cluster>(&entry.value).unwrap().status.unwrap_or_default()
-    }
-
-    /// Changes a spec as the API would, against the manager's own writes.
-    async fn change(&self, name: &str, change: impl Fn(&mut ClusterSpec)) {
-        let key = Key::new(Kind::Cluster, name);
-        until("the cluster is changed", || async {
-            let entry = self.store.get(&key).await.unwrap().unwrap();
-            let mut cluster: Cluster = serde_json::from_slice(&entry.value).unwrap();
-            change(&mut cluster.spec);
-            let value = serde_json::to_vec(&cluster).unwrap().into();
-            self.store.update(key.clone(), entry.revision, value).await.ok()
-        })
-        .await;
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.shutdown.cancel();
-    }
-}
+use super::platform::World;
 
 in_both_forms!(imported_observed_and_kept_current);
 

@@ -1,7 +1,6 @@
 //! Taking the manifest back leaves nothing, and it can be applied and imported again on the same API server.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use bailiwick::clusters::import;
 use bailiwick::clusters::manifest::{Impersonation, Manifest, uninstall};
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::ask::*;
 use super::harness::*;
+use super::process::{Ran, has, run_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_and_the_next_import_succeeds_constrained() {
@@ -48,28 +48,25 @@ async fn taken_back(form: Impersonation) {
 
     // The script of another cluster touches nothing.
     let before = ours(&admin).await;
-    let (ok, text) = shell(&site, &uninstall("other").unwrap()).await;
-    assert!(!ok && text.contains("was not imported as other"), "{text}");
+    has(&shell(&site, &uninstall("other").unwrap()).fails(), &["was not imported as other"]);
     assert_eq!(ours(&admin).await, before);
     assert!(before.len() > 40, "{before:?}");
 
-    let (ok, text) = shell(&site, &uninstall(CLUSTER).unwrap()).await;
-    assert!(ok, "{text}");
-    assert_eq!(ours(&admin).await, [""; 0], "{text}");
+    let said = shell(&site, &uninstall(CLUSTER).unwrap()).ok();
+    assert_eq!(ours(&admin).await, [""; 0], "{said}");
     admin.allowed([get(format!("/api/v1/namespaces/{left}/configmaps/theirs"))]).await;
     // Neither is there anything left to take back.
-    let (ok, text) = shell(&site, &uninstall(CLUSTER).unwrap()).await;
-    assert!(!ok && text.contains("nothing is removed"), "{text}");
+    has(&shell(&site, &uninstall(CLUSTER).unwrap()).fails(), &["nothing is removed"]);
 
     let manifest = Manifest::render(&site.options()).unwrap().to_yaml().unwrap();
-    kubectl(&site, &["apply", "--server-side", "-f", "-"], &manifest).await;
+    kubectl(&site, &["apply", "--server-side", "-f", "-"], &manifest);
     imported(&site, &[TENANT_API_GROUP]).await;
 
     // What an administrator does who knows no script. The guards hold what was applied last, not what stood there once.
-    kubectl(&site, &["delete", "--ignore-not-found", "-f", "-"], &manifest).await;
+    kubectl(&site, &["delete", "--ignore-not-found", "-f", "-"], &manifest);
     let narrower = bailiwick::clusters::manifest::ManifestOptions { tenant_api_groups: vec![], ..site.options() };
     let narrower = Manifest::render(&narrower).unwrap().to_yaml().unwrap();
-    kubectl(&site, &["apply", "-f", "-"], &narrower).await;
+    kubectl(&site, &["apply", "-f", "-"], &narrower);
     let accounts = imported(&site, &[]).await;
     let housekeeping = Actor { client: accounts.housekeeping, ..housekeeping };
     let role = |group: &str| {
@@ -131,30 +128,16 @@ async fn ours(admin: &Actor) -> Vec<String> {
 }
 
 /// kubectl of the cluster's administrator, which must succeed.
-async fn kubectl(site: &Site, args: &[&str], input: &str) {
-    let mut command = Command::new(site.folder.join("bin/kubectl"));
-    command.arg("--kubeconfig").arg(site.folder.join("admin.kubeconfig")).args(args);
-    let (ok, text) = run(command, input.to_owned()).await;
-    assert!(ok, "kubectl {args:?}: {text}");
+fn kubectl(site: &Site, args: &[&str], input: &str) {
+    let mut command = site.kubectl();
+    command.args(args);
+    tokio::task::block_in_place(|| run_with(command, input.as_bytes()).ok());
 }
 
 /// Runs a script of the administrator's; whether it succeeded, and what it said.
-async fn shell(site: &Site, script: &str) -> (bool, String) {
+fn shell(site: &Site, script: &str) -> Ran {
     let mut command = Command::new("sh");
     let (kubectl, file) = (site.folder.join("bin/kubectl"), site.folder.join("admin.kubeconfig"));
-    command.env("KUBECTL", format!("{} --kubeconfig {}", kubectl.display(), file.display()));
-    run(command, script.to_owned()).await
-}
-
-async fn run(mut command: Command, input: String) -> (bool, String) {
-    let ended = tokio::task::spawn_blocking(move || {
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = spawned.unwrap();
-        // A script may end without reading all of itself.
-        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        child.wait_with_output().unwrap()
-    });
-    let output = tokio::time::timeout(std::time::Duration::from_secs(60), ended).await.unwrap().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    command.env("KUBECTL", format!("{} --kubeconfig {}", kubectl.display(), file.display())).env("HOME", &site.folder);
+    tokio::task::block_in_place(|| run_with(command, script.as_bytes()))
 }

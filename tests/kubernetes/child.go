@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -17,7 +19,9 @@ type child struct {
 	cmd     *exec.Cmd
 	stdin   io.Closer
 	done    chan struct{}
-	err     error // valid once done is closed
+	// Set before it is stopped on command, so that its end is no failure.
+	expected atomic.Bool
+	err      error // valid once done is closed
 }
 
 // startChild runs a component of this same binary with its output in a log
@@ -50,6 +54,15 @@ func startChild(s *spawner, component, logPath string, deathSignal syscall.Signa
 		close(c.done)
 	}()
 	return c, nil
+}
+
+// tell says when the child has ended.
+func (c *child) tell(ctx context.Context, exits chan<- *child) {
+	<-c.done
+	select {
+	case exits <- c:
+	case <-ctx.Done():
+	}
 }
 
 func (c *child) exited() bool {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -14,7 +15,9 @@ import (
 
 // watchForStop cancels, with the reason, when the cluster has to end: by a
 // signal, by the end of standard input, or by the end of the parent process.
-func watchForStop(o *clusterOptions, s *spawner, cancel context.CancelCauseFunc) {
+//
+// Lines of standard input are commands; see obey.
+func watchForStop(o *clusterOptions, s *spawner, commands chan<- string, cancel context.CancelCauseFunc) {
 	signals := make(chan os.Signal, 8)
 	// Asking for SIGINT also matters for the children: a supervisor that a
 	// script starts in the background has it ignored, and they would inherit
@@ -26,6 +29,11 @@ func watchForStop(o *clusterOptions, s *spawner, cancel context.CancelCauseFunc)
 	}
 	if o.exitWithStdin {
 		go func() {
+			lines := bufio.NewScanner(os.Stdin)
+			for lines.Scan() {
+				commands <- lines.Text()
+			}
+			// A line that is too long ends the scanner, not the input.
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			cancel(errors.New("standard input ended"))
 		}()

@@ -41,6 +41,8 @@ type cluster struct {
 	spawner     *spawner
 	credentials *credentials
 	server      string
+	ports       ports
+	commands    chan string
 	client      kubernetes.Interface
 
 	etcd, apiServer, controllerManager, scheduler, kubelet *child
@@ -56,9 +58,9 @@ func clusterMain(args []string) int {
 		fmt.Fprintf(os.Stderr, "bailiwick-kube cluster: %v\n", err)
 		return 2
 	}
-	c := &cluster{options: options, begin: time.Now(), spawner: newSpawner()}
+	c := &cluster{options: options, begin: time.Now(), spawner: newSpawner(), commands: make(chan string)}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	watchForStop(options, c.spawner, cancel)
+	watchForStop(options, c.spawner, c.commands, cancel)
 
 	err = c.run(ctx)
 	c.stop()
@@ -87,12 +89,49 @@ func (c *cluster) run(ctx context.Context) error {
 	if err := c.announce(); err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case failed := <-c.firstExit():
-		return failed.failure(fmt.Sprintf("ended by itself (%v)", failed.err))
+	exits := make(chan *child)
+	for _, child := range c.children() {
+		go child.tell(ctx, exits)
 	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case ended := <-exits:
+			if !ended.expected.Load() {
+				return ended.failure(fmt.Sprintf("ended by itself (%v)", ended.err))
+			}
+		case command := <-c.commands:
+			if err := c.obey(ctx, command, exits); err != nil {
+				return err
+			}
+			// The caller waits for this line.
+			if _, err := fmt.Println(command + ": done"); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// obey carries out a command: an outage of the API server, with all data kept.
+func (c *cluster) obey(ctx context.Context, command string, exits chan<- *child) error {
+	switch command {
+	case "stop kube-apiserver":
+		c.apiServer.expected.Store(true)
+		c.apiServer.stop(1900 * time.Millisecond)
+		c.progress("the API server is stopped")
+	case "start kube-apiserver":
+		if !c.apiServer.exited() {
+			return nil
+		}
+		if err := c.startAPIServer(ctx); err != nil {
+			return err
+		}
+		go c.apiServer.tell(ctx, exits)
+	default:
+		return fmt.Errorf("standard input: no command %q", command)
+	}
+	return nil
 }
 
 // start starts the components one after the other and returns when the
@@ -106,6 +145,7 @@ func (c *cluster) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.ports = p
 	c.server = loopbackURL("https", p.apiServer)
 	if err := c.writeKubeconfigs(); err != nil {
 		return err
@@ -117,13 +157,9 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	c.progress("etcd is healthy")
-	if c.apiServer, err = c.startComponent("kube-apiserver", syscall.SIGKILL, apiServerArgs(o, p, c.credentials)...); err != nil {
+	if err := c.startAPIServer(ctx); err != nil {
 		return err
 	}
-	if err := c.waitFor(ctx, c.apiServer, 60*time.Second, "is not ready", apiServerReady(c.client)); err != nil {
-		return err
-	}
-	c.progress("the API server is ready")
 	if c.controllerManager, err = c.startComponent("kube-controller-manager", syscall.SIGKILL, controllerManagerArgs(c.credentials)...); err != nil {
 		return err
 	}
@@ -147,6 +183,19 @@ func (c *cluster) start(ctx context.Context) error {
 		}
 		c.progress("the node is ready")
 	}
+	return nil
+}
+
+func (c *cluster) startAPIServer(ctx context.Context) error {
+	var err error
+	arguments := apiServerArgs(c.options, c.ports, c.credentials)
+	if c.apiServer, err = c.startComponent("kube-apiserver", syscall.SIGKILL, arguments...); err != nil {
+		return err
+	}
+	if err := c.waitFor(ctx, c.apiServer, 60*time.Second, "is not ready", apiServerReady(c.client)); err != nil {
+		return err
+	}
+	c.progress("the API server is ready")
 	return nil
 }
 
@@ -226,18 +275,6 @@ func (c *cluster) children() []*child {
 		}
 	}
 	return started
-}
-
-// firstExit yields the first component that ends.
-func (c *cluster) firstExit() <-chan *child {
-	exits := make(chan *child, len(c.children()))
-	for _, child := range c.children() {
-		go func() {
-			<-child.done
-			exits <- child
-		}()
-	}
-	return exits
 }
 
 // stop stops everything that runs, users of a component before the component.

@@ -1,10 +1,11 @@
 //! One kubectl of one person, in one context and namespace.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
+use super::kubernetes::built;
 use super::process::*;
 use super::site::*;
 
@@ -39,7 +40,7 @@ pub struct Here {
 impl Here {
     /// With the kubectl that the cluster has.
     pub fn new(site: &'static Site, person: Person, context: &str, namespace: &str, protocol: Protocol) -> Self {
-        let kubectl = ("1.36".to_owned(), site.folder.join("bin/kubectl"));
+        let kubectl = ("1.36".to_owned(), site.folder.join("cluster/bin/kubectl"));
         Self { site, person, context: context.into(), namespace: namespace.into(), protocol, kubectl }
     }
 
@@ -98,12 +99,4 @@ impl Here {
 /// The kubectl of an older minor version.
 pub fn older_kubectl(minor_version: &str) -> PathBuf {
     built(&["kubectl", minor_version])
-}
-
-/// What `tests/kubernetes/build.sh` makes.
-pub fn built(args: &[&str]) -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kubernetes/build.sh");
-    let built = Command::new(script).args(args).stderr(std::process::Stdio::inherit()).output().unwrap();
-    assert!(built.status.success(), "tests/kubernetes/build.sh {args:?} failed");
-    String::from_utf8(built.stdout).unwrap().trim().into()
 }

@@ -10,7 +10,7 @@ use std::thread;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::{Value, json};
 
-use super::here::built;
+use super::kubernetes::{Kubernetes, own_folder};
 use super::process::*;
 
 /// Name of the cluster in the service.
@@ -52,17 +52,12 @@ pub struct Person {
 
 impl Site {
     fn start() -> Self {
-        let kube = built(&[]);
-        let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("service");
-        remove_left_behind(&parent);
-        let folder = parent.join(std::process::id().to_string());
+        let folder = own_folder("service", "site");
         std::fs::create_dir_all(folder.join("home")).unwrap();
-        std::fs::create_dir_all(folder.join("bin")).unwrap();
-        // The binary behaves as the component that it is called by.
-        std::os::unix::fs::symlink(&kube, folder.join("bin/kubectl")).unwrap();
         let cluster = thread::spawn({
-            let (kube, folder) = (kube.clone(), folder.join("cluster"));
-            move || launch(&kube, &folder)
+            let folder = folder.join("cluster");
+            // Never dropped: it ends with the test process.
+            move || std::mem::forget(Kubernetes::start(CLUSTER, &folder, &[]))
         });
         let ports = [free_port(), free_port()];
         let site = Self {
@@ -175,7 +170,7 @@ impl Site {
     }
 
     fn kubectl(&self, kubeconfig: &Path) -> Command {
-        self.kubectl_of(&self.folder.join("bin/kubectl"), kubeconfig)
+        self.kubectl_of(&self.folder.join("cluster/bin/kubectl"), kubeconfig)
     }
 
     /// This program as kubectl.
@@ -254,33 +249,10 @@ pub fn grant(user: &str, role: &str, project: &str) -> Value {
     })
 }
 
-/// Starts the cluster; it ends with the test process.
-fn launch(kube: &Path, folder: &Path) {
-    let shims = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/shims");
-    let path = format!("{}:{}", shims.display(), std::env::var("PATH").unwrap());
-    let mut command = Command::new(kube);
-    command.args(["cluster", "--name", CLUSTER, "--exit-with-stdin", "--outlive-parent", "--dir"]).arg(folder);
-    command.env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    let line = first_line(&mut child);
-    assert!(line.contains("kubeconfig"), "the cluster did not become ready; see {}", folder.display());
-    std::mem::forget(child);
-}
-
 fn first_line(child: &mut Child) -> String {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     line
-}
-
-/// Folders whose test process is gone.
-fn remove_left_behind(parent: &Path) {
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
-        if !Path::new("/proc").join(entry.file_name()).exists() {
-            // Another test process may do the same.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
 }
 
 pub fn free_port() -> u16 {

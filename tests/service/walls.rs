@@ -99,7 +99,7 @@ fn an_open_proxy_does_not_open_the_cluster() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let open = runtime.block_on(OpenProxy::start(site));
     let kubectl = |act: &str| {
-        let mut command = Command::new(site.folder.join("bin/kubectl"));
+        let mut command = Command::new(site.folder.join("cluster/bin/kubectl"));
         command.args(act.split(' ')).env("KUBECONFIG", &open.kubeconfig).env("HOME", site.folder.join("home"));
         run(command)
     };
