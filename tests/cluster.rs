@@ -25,7 +25,9 @@ mod cluster {
     mod manager;
     mod members;
     mod namespaces;
+    mod outage;
     mod platform;
     mod probes;
+    mod relay;
     mod uninstall;
 }

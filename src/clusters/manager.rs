@@ -37,6 +37,10 @@ use crate::store::{Revision, Store};
 /// A Namespace without its spec and status: one of a fleet's many is a name, a UID and some labels.
 type Meta = kube::core::PartialObjectMeta<Namespace>;
 
+/// Seconds after which the watch of namespaces is opened anew. A connection that died without a word is noticed after this
+/// time at the latest; until then a namespace that was made again would be taken for the one before it.
+const WATCH_SECONDS: u32 = 60;
+
 /// How often things are done.
 #[derive(Debug, Clone)]
 pub struct Timing {
@@ -97,6 +101,8 @@ struct Link {
     probing: tokio::sync::Mutex<()>,
     /// Wakes the task for a probe out of turn: the cluster was upgraded.
     recheck: Notify,
+    /// Told when a cluster that was lost answers again: its watch may have died without a word.
+    regained: Notify,
     stop: CancellationToken,
 }
 
@@ -298,6 +304,9 @@ impl Clusters {
             };
             return Err(link_message(&health));
         }
+        if matches!(health.contact, Contact::Lost { .. }) {
+            link.regained.notify_one();
+        }
         health.contact = Contact::Good;
         let upgraded = health.version.is_some_and(|version| version != identity.version);
         health.git_version = identity.git_version;
@@ -347,11 +356,15 @@ impl Clusters {
         let api: Api<Meta> = Api::all(parts.accounts.housekeeping.clone());
         let mut pause = first;
         loop {
-            let events = watcher(api.clone(), watcher::Config::default());
+            let events = watcher(api.clone(), watcher::Config::default().timeout(WATCH_SECONDS));
             pin_mut!(events);
             let mut listing = None;
             let why = loop {
-                match events.next().await {
+                let event = tokio::select! {
+                    event = events.next() => event,
+                    () = link.regained.notified() => break "the cluster was lost meanwhile".to_owned(),
+                };
+                match event {
                     Some(Ok(event)) => {
                         pause = first;
                         if self.apply(link, event, &mut listing) {
@@ -451,6 +464,7 @@ impl Link {
             proven: AtomicBool::new(false),
             probing: tokio::sync::Mutex::default(),
             recheck: Notify::new(),
+            regained: Notify::new(),
             stop,
         }
     }
