@@ -398,7 +398,7 @@ pub struct AuditArgs {
     #[arg(long, value_name = "TIME")]
     pub until: Option<Moment>,
     /// At most so many records, the latest.
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
     /// `json` prints the records as they are, one a line.
     #[arg(long, short, value_enum, default_value_t = Format::Table)]

@@ -83,7 +83,7 @@ impl From<Status> for Failure {
 fn server_error(status: &Status) -> String {
     let text = match status.reason.as_str() {
         "Unauthorized" => {
-            "error: You must be logged in to the server (Unauthorized); run `bailiwick login` again".to_owned()
+            "error: You must be logged in to the server (Unauthorized); run `bailiwick login` again, or give --token-file a live token of audience `api`".to_owned()
         }
         "Invalid" if !status.details.causes.is_empty() && !status.details.kind.is_empty() => {
             let causes = &status.details.causes;
@@ -134,7 +134,7 @@ mod tests {
         );
         assert_eq!(
             shown(Status::unauthorized()),
-            "error: You must be logged in to the server (Unauthorized); run `bailiwick login` again"
+            "error: You must be logged in to the server (Unauthorized); run `bailiwick login` again, or give --token-file a live token of audience `api`"
         );
         assert_eq!(
             shown(Status::invalid("Project", "x", vec![cause("spec.a", "is wrong")])),

@@ -174,11 +174,11 @@ impl Manifest {
     /// As YAML for `kubectl apply -f -`.
     pub fn to_yaml(&self) -> Result<String, serde_saphyr::SerializeError> {
         let mut text = format!(
-            "# Lets bailiwick work in the cluster {:?} (Kubernetes {}). Apply it as an administrator of the cluster:\n\
-             #   bailiwick cluster manifest {} | kubectl apply --server-side -f -\n\
-             # then import the cluster. Applying it again changes nothing; a newer bailiwick may render a newer one.\n\
+            "# Lets bailiwick work in the cluster {:?} (Kubernetes {}). Apply it as an administrator of the cluster\n\
+             # (kubectl apply --server-side -f FILE), then import the cluster.\n\
+             # Applying it again changes nothing; a newer bailiwick may render a newer one.\n\
              # To take it back: bailiwick cluster manifest {} --uninstall\n",
-            self.cluster, self.version, self.cluster, self.cluster
+            self.cluster, self.version, self.cluster
         );
         if self.guards.is_empty() {
             text.push_str(
