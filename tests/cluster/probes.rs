@@ -23,9 +23,13 @@ async fn run(site: &Site, groups: &[&str]) -> Report {
 async fn a_cluster_as_it_must_be(site: &Site) {
     let identity = identify(&site.accounts().housekeeping).await.unwrap();
     assert_eq!((identity.git_version.as_str(), identity.version), ("v1.36.3", Version { major: 1, minor: 36 }));
-    let report = run(site, &[TENANT_API_GROUP]).await;
-    let wrong: Vec<_> = report.checks.iter().filter(|check| !check.ok).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    // Tests beside this one probe the same cluster: for a moment each counts the objects of the other's probe.
+    let report = until("every check passes", || async {
+        let report = run(site, &[TENANT_API_GROUP]).await;
+        println!("{:#?}", report.checks.iter().filter(|check| !check.ok).collect::<Vec<_>>());
+        report.checks.iter().all(|check| check.ok).then_some(report)
+    })
+    .await;
     assert_eq!(report.impersonation, Some(site.form));
     // Nothing but the namespace is left of the attacks.
     let admin = site.admin().await;
