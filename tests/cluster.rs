@@ -18,8 +18,10 @@ mod cluster {
     mod ask;
     mod controllers;
     mod forwarding;
+    mod hostile;
     mod housekeeping;
     mod housekeeping_rbac;
+    mod impostor;
     mod limited;
     mod limited_service;
     mod manager;

@@ -260,12 +260,22 @@ impl Site {
 
     /// A client with a bearer token.
     pub fn client(&self, token: &str) -> kube::Client {
+        let mut config = self.config();
+        config.auth_info.token = Some(token.to_owned().into());
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// A client that adds no credential.
+    pub fn anonymous(&self) -> kube::Client {
+        kube::Client::try_from(self.config()).unwrap()
+    }
+
+    fn config(&self) -> kube::Config {
         let mut config = kube::Config::new(self.server.parse().unwrap());
         use rustls::pki_types::pem::PemObject as _;
         let ca = rustls::pki_types::CertificateDer::from_pem_slice(self.ca.as_bytes()).unwrap();
         config.root_cert = Some(vec![ca.to_vec()]);
-        config.auth_info.token = Some(token.to_owned().into());
-        kube::Client::try_from(config).unwrap()
+        config
     }
 
     /// The housekeeping account.
