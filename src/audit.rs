@@ -1,14 +1,19 @@
 //! Audit: who did what, by which right, and what came of it.
 //!
 //! The records are lines of JSON in `<data>/audit`. The intent of a mutation is on the disk before the mutation is sent;
-//! where it cannot be written, the mutation is refused. Everything else is buffered for up to a second.
+//! where it cannot be written, the mutation is refused. Everything else is buffered for up to a second. The lines are a
+//! keyed chain ([`ChainKey`]), so that a change to the log is found wherever the key is.
 
+mod chain;
 mod files;
 mod reader;
+mod verify;
 mod writer;
 
+pub use chain::{ChainKey, Head, Mac};
 pub use reader::{Filter, read};
-pub use writer::{Audit, AuditCounters, AuditError, AuditSettings, StageLabel};
+pub use verify::{Problem, Verification, verify};
+pub use writer::{Audit, AuditCounters, AuditError, AuditSettings, OpenError, StageLabel};
 
 use serde::{Deserialize, Serialize};
 

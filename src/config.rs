@@ -90,6 +90,8 @@ pub struct Settings {
     pub master_key: MasterKey,
     /// What one account may ask of the proxy at a time.
     pub proxy: Proxy,
+    /// Whether to start with an audit log that was cut off.
+    pub accept_audit_loss: bool,
 }
 
 /// What is wrong with the configuration. Each message names the file or the key.
@@ -137,6 +139,7 @@ impl Settings {
             tls_key_file,
             bootstrap_password_file,
             credential_dir,
+            accept_audit_loss,
         } = args.clone();
         let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
         let File {
@@ -174,6 +177,7 @@ impl Settings {
             tls,
             master_key,
             proxy,
+            accept_audit_loss,
         })
     }
 }

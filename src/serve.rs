@@ -1,6 +1,7 @@
 //! `bailiwick serve`: what it starts, in which order, and how it ends.
 
 pub mod admin_socket;
+mod audit_chain;
 pub mod master_key;
 pub mod operations;
 
@@ -126,10 +127,17 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let blocking = settings.clone();
     let counted = SqliteSettings { writes: metrics.store_writes.clone(), ..SqliteSettings::default() };
     let Opened { store, sealer } = tokio::task::spawn_blocking(move || open(&blocking, counted)).await??;
-    let audit_settings = AuditSettings { counters: metrics.audit.clone(), ..AuditSettings::default() };
+    let dyn_store: Arc<dyn Store> = store.clone();
+    let chain = audit_chain::load(dyn_store.clone(), sealer.clone()).await?;
+    let audit_settings = AuditSettings {
+        key: chain.key(),
+        head: chain.seen(),
+        accept_loss: settings.accept_audit_loss,
+        counters: metrics.audit.clone(),
+        ..AuditSettings::default()
+    };
     let audit_directory = settings.data_dir.join("audit");
     let audit = Audit::open(&audit_directory, audit_settings).context("audit log")?;
-    let dyn_store: Arc<dyn Store> = store.clone();
     let (index, index_task) = Index::start(dyn_store.clone(), sealer.clone()).await?;
 
     let accounts = Accounts::new(dyn_store.clone(), sealer.clone(), index.clone(), AccountPolicy::default());
@@ -193,6 +201,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     });
     tasks.spawn(until(shutdown.child_token(), keep_certificate(tls.reloader)));
     tasks.spawn(until(shutdown.child_token(), purge(accounts.clone())));
+    tasks.spawn(until(shutdown.child_token(), chain.clone().keep(audit.clone())));
     tasks.spawn(until(shutdown.child_token(), follow_index(index.clone(), metrics.clone())));
     admin_socket::start(&settings.data_dir, dyn_store, sealer, shutdown.child_token(), &tasks)?;
 
@@ -224,6 +233,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         warn!("some tasks did not end in time");
     }
     audit.close();
+    chain.note(audit.head()).await;
     store.close().await;
     info!("ended");
     Ok(())
@@ -231,6 +241,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 
 async fn first_administrator(accounts: &Accounts, settings: &Settings) -> anyhow::Result<()> {
     let given = match &settings.bootstrap_password_file {
+        // It has done its work and may be gone.
+        _ if accounts.has_administrator() => None,
         Some(path) => {
             let text = Zeroizing::new(
                 std::fs::read_to_string(path).with_context(|| format!("bootstrap_password_file {}", path.display()))?,

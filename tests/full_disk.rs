@@ -41,6 +41,66 @@ fn a_full_disk_refuses_and_recovers() {
     assert!(status.success(), "{status}");
 }
 
+/// The disk is a small file system of its own, in a namespace that only the child sees.
+const SMALL: &str = "BAILIWICK_TEST_SMALL_DISK_CHILD";
+
+/// When the disk is full, what is under way is still recorded, in space that was kept for it; nothing new is begun.
+#[test]
+fn a_full_disk_leaves_room_for_what_is_under_way() {
+    if let Some(directory) = std::env::var_os(SMALL) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        return runtime.block_on(outcomes_find_room(Path::new(&directory)));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let status = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
+        .arg("mount -t tmpfs -o size=8m none \"$1\" && exec \"$2\" --exact \"$3\" --nocapture")
+        .arg("sh")
+        .arg(directory.path())
+        .arg(std::env::current_exe().unwrap())
+        .arg("a_full_disk_leaves_room_for_what_is_under_way")
+        .env(SMALL, directory.path())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+async fn outcomes_find_room(directory: &Path) {
+    let what = |user: &str| What { user: user.to_owned(), ..What::default() };
+    let log = directory.join("audit");
+    let settings = || AuditSettings { reserve_bytes: 1 << 20, ..AuditSettings::default() };
+    let audit = Audit::open(&log, settings()).unwrap();
+    audit.intent("begun", Surface::Kube, &what("jane")).await.unwrap();
+    let filler = directory.join("filler");
+    let mut file = std::fs::File::create(&filler).unwrap();
+    while std::io::Write::write(&mut file, &[1; 4096]).is_ok() {}
+    // Until the page that the log has begun is full too.
+    let mut last = Ok(());
+    for n in 0..100 {
+        last = audit.intent(&format!("i{n}"), Surface::Kube, &what("jane")).await;
+        if last.is_err() {
+            break;
+        }
+    }
+    let refused = last.unwrap_err();
+    assert!(matches!(&refused, AuditError::Unwritable(why) if why.contains("space")), "{refused}");
+    for n in 0..1_000 {
+        audit.note(&format!("o{n}"), Stage::Outcome, Surface::Kube, what("jane"));
+    }
+    audit.flush().await.unwrap();
+    let read = |id: &str| {
+        let filter = Filter { limit: 10_000, ..Filter::default() };
+        audit::read(&log, &filter).unwrap().into_iter().any(|record| record.id == id)
+    };
+    assert!(read("begun") && read("o999"), "outcomes are recorded in the space that was kept");
+    assert!(audit.intent("new", Surface::Kube, &what("jane")).await.is_err(), "nothing new is begun in it");
+    drop(file);
+    std::fs::remove_file(&filler).unwrap();
+    audit.intent("after", Surface::Kube, &what("jane")).await.unwrap();
+    assert!(!read("new") && read("after"));
+    assert!(audit.verify().unwrap().intact);
+}
+
 /// Files may grow to so many bytes and no further; nothing lifts the limit.
 fn limit(bytes: Option<u64>) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
@@ -88,12 +148,18 @@ async fn store_refuses_and_recovers(directory: &Path) {
     assert!(revisions.into_iter().eq(1..=next.0), "a refused write left an event");
 }
 
+/// The files of the log.
+fn files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect()
+}
+
 async fn audit_refuses_and_recovers(directory: &Path) {
     let what = |user: &str| What { user: user.to_owned(), ..What::default() };
     let audit = Audit::open(directory, AuditSettings::default()).unwrap();
     audit.intent("before", Surface::Kube, &what("jane")).await.unwrap();
     // In the middle of the next line.
-    limit(Some(largest(directory) + 40));
+    limit(Some(files(directory)[0].metadata().unwrap().len() + 40));
     for _ in 0..3 {
         let error = audit.intent("refused", Surface::Kube, &what("jane")).await.unwrap_err();
         assert!(matches!(error, AuditError::Unwritable(_)), "{error}");
@@ -116,7 +182,8 @@ async fn audit_refuses_and_recovers(directory: &Path) {
     audit.intent("after", Surface::Kube, &what("jane")).await.unwrap();
     assert_eq!(read(), ["before", "outcome", "after"]);
     assert_eq!(audit.dropped(), 0);
-    let file = std::fs::read_dir(directory).unwrap().next().unwrap().unwrap().path();
+    assert!(audit.verify().unwrap().intact);
+    let file = files(directory).pop().unwrap();
     let text = std::fs::read_to_string(file).unwrap();
-    assert!(text.lines().count() == 3 && text.ends_with('\n'), "half a line was left: {text:?}");
+    assert!(text.lines().count() == 4 && text.ends_with('\n'), "half a line was left: {text:?}");
 }

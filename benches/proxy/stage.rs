@@ -298,11 +298,6 @@ impl Stage {
             pids: vec![],
         })
     }
-
-    /// The process of the service.
-    pub fn service(&self) -> u32 {
-        self.service_pid
-    }
 }
 
 struct Abort(tokio::task::JoinHandle<()>);

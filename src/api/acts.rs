@@ -34,6 +34,7 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/auth/login", post(session::login))
         .route("/auth/logout", post(session::logout))
         .route("/audit", get(audit_log::read))
+        .route("/audit/verify", get(audit_log::verify))
         .route(&under("self"), get(whoami))
         .route(&under("users/{name}/suspend"), post(users::suspend))
         .route(&under("users/{name}/resume"), post(users::resume))

@@ -10,6 +10,9 @@ use jiff::Timestamp;
 use super::files::segments;
 use super::{Record, Stage};
 
+/// How the line begins that a file begins with; it is no record.
+const FILE_OPENING: &str = "{\"chain\":";
+
 /// Which records are wanted: those that meet every condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -81,6 +84,9 @@ fn scan(file: File, wanted: &Wanted<'_>, limit: usize) -> io::Result<Scan> {
             return Ok(scan);
         }
         let Ok(text) = std::str::from_utf8(&line) else { continue };
+        if text.starts_with(FILE_OPENING) {
+            continue;
+        }
         if first {
             first = false;
             scan.reaches_back = wanted.begins_before_since(text);

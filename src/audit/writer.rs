@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -14,16 +14,20 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde::Serialize;
 use tokio::sync::oneshot;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
-use super::files::Log;
-use super::{Stage, Surface, What};
+use super::chain::{Chain, ChainKey, Head};
+use super::files::{Log, Reserve};
+use super::{Stage, Surface, Verification, What};
 use crate::clock;
 
 /// Longest time that a record is only in memory.
 const FLUSH: Duration = Duration::from_secs(1);
 /// Bytes in the buffer that are written without waiting for [`FLUSH`].
 const URGENT: usize = 256 << 10;
+
+/// Longest wait for the disk. A mutation whose intent is not there by then is refused.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest text in a record, in bytes; names of Kubernetes end at 253. Else a client could fill the log with the names
 /// it asks for, and the files that are kept are few.
@@ -44,13 +48,32 @@ pub struct AuditSettings {
     /// Bytes of records that may wait while the disk is slow or full. Beyond them intents fail, and other records are
     /// dropped and counted.
     pub backlog_bytes: usize,
+    /// Bytes kept free on the disk: when it fills up, mutations are refused, and the outcomes of those under way are
+    /// recorded in this space.
+    pub reserve_bytes: u64,
+    /// Key of the chain.
+    pub key: ChainKey,
+    /// Where the chain was when last it was looked at. A log that ends before it is not opened.
+    pub head: Head,
+    /// Goes on with a log that ends before `head`. The chain says for ever how much is lost.
+    pub accept_loss: bool,
     /// Where to count.
     pub counters: AuditCounters,
 }
 
+/// For tests: the key of the chain is known to everybody.
 impl Default for AuditSettings {
     fn default() -> Self {
-        Self { file_bytes: 64 << 20, files: 64, backlog_bytes: 64 << 20, counters: AuditCounters::default() }
+        Self {
+            file_bytes: 64 << 20,
+            files: 64,
+            backlog_bytes: 64 << 20,
+            reserve_bytes: 4 << 20,
+            key: ChainKey::new(&[0; 32]),
+            head: Head::default(),
+            accept_loss: false,
+            counters: AuditCounters::default(),
+        }
     }
 }
 
@@ -70,6 +93,32 @@ pub struct AuditCounters {
 pub struct StageLabel {
     /// [`Stage::as_str`].
     pub stage: &'static str,
+}
+
+/// Why the log was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The files cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Lines are gone that were there before.
+    #[error(
+        "{path}: the audit log ends with line {found}, but line {expected} was written; files were removed or cut off. \
+         Put them back, or start with --accept-audit-loss, which is recorded in the log for good"
+    )]
+    CutOff {
+        /// The directory.
+        path: PathBuf,
+        /// Its last line.
+        found: u64,
+        /// The line known to have been written.
+        expected: u64,
+    },
 }
 
 /// Why an intent is not on the disk. The mutation must not happen.
@@ -95,6 +144,10 @@ pub struct Audit {
     withheld: Counter,
     strangers: [Mutex<Bucket>; Surface::ALL.len()],
     records: [Counter; Stage::ALL.len()],
+    directory: PathBuf,
+    files: usize,
+    key: ChainKey,
+    seen: Mutex<Head>,
     /// Random for the process, then counted.
     request_prefix: String,
     requests: AtomicU64,
@@ -122,6 +175,8 @@ impl Bucket {
 struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// The end of what is on the disk for good.
+    synced: Mutex<Head>,
 }
 
 /// What waits for the writer.
@@ -152,22 +207,39 @@ struct Line<'a> {
 
 impl Audit {
     /// Opens the log in the directory of its files (`<data>/audit`), which is made where it is missing.
-    pub fn open(directory: &Path, settings: AuditSettings) -> io::Result<Arc<Self>> {
-        let AuditSettings { file_bytes, files, backlog_bytes, counters } = settings;
+    pub fn open(directory: &Path, settings: AuditSettings) -> Result<Arc<Self>, OpenError> {
+        let AuditSettings { file_bytes, files, backlog_bytes, reserve_bytes, key, head, accept_loss, counters } =
+            settings;
         let AuditCounters { records, dropped, withheld } = counters;
-        let log = Log::open(directory, file_bytes, files)?;
-        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), wake: Condvar::new() });
+        let failed = |source| OpenError::Io { path: directory.to_owned(), source };
+        let (mut log, found) = Log::open(directory, file_bytes, files).map_err(failed)?;
+        let found = found.unwrap_or_default();
+        let lost = found.seq < head.seq;
+        if lost && !accept_loss {
+            let path = directory.to_owned();
+            return Err(OpenError::CutOff { path, found: found.seq, expected: head.seq });
+        }
         let mut random = [0; 8];
-        getrandom::fill(&mut random)?;
+        getrandom::fill(&mut random).map_err(|why| failed(why.into()))?;
+        if lost {
+            warn!(found = found.seq, expected = head.seq, "the audit log goes on without lines that are lost");
+            log.begin_file().map_err(failed)?;
+        }
+        let synced = Mutex::new(Head::default());
+        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), wake: Condvar::new(), synced });
         let writer = Writer {
             shared: shared.clone(),
             log,
+            chain: Chain::new(key.clone(), found),
+            lost_up_to: lost.then_some(head.seq),
+            reserve: Reserve::new(directory, reserve_bytes),
             unwritten: vec![],
             unwritten_count: 0,
             dropped: dropped.clone(),
             failing: false,
         };
-        let thread = std::thread::Builder::new().name("audit-writer".into()).spawn(move || writer.run())?;
+        let thread =
+            std::thread::Builder::new().name("audit-writer".into()).spawn(move || writer.run()).map_err(failed)?;
         Ok(Arc::new(Self {
             shared,
             thread: Mutex::new(Some(thread)),
@@ -176,6 +248,10 @@ impl Audit {
             withheld,
             strangers: Surface::ALL.map(|_| Mutex::new(Bucket { left: STRANGERS.0, at: Instant::now() })),
             records: Stage::ALL.map(|stage| records.get_or_create_owned(&StageLabel { stage: stage.as_str() })),
+            directory: directory.to_owned(),
+            files,
+            key,
+            seen: Mutex::new(if lost { Head::default() } else { head }),
             request_prefix: format!("{:016x}", u64::from_be_bytes(random)),
             requests: AtomicU64::new(0),
         }))
@@ -186,7 +262,9 @@ impl Audit {
     pub async fn intent(&self, id: &str, surface: Surface, what: &What) -> Result<(), AuditError> {
         let line = line(id, Stage::Intent, surface, what);
         let written = self.wait_for(&line)?;
-        written.await.map_err(|_| AuditError::Closed)??;
+        // One that comes too late stands in the log without an outcome; the refusal is recorded beside it.
+        let written = tokio::time::timeout(PATIENCE, written).await.map_err(|_| AuditError::Behind)?;
+        written.map_err(|_| AuditError::Closed)??;
         self.records[Stage::Intent as usize].inc();
         Ok(())
     }
@@ -220,6 +298,23 @@ impl Audit {
     /// Writes and syncs every record given so far, so that [`super::read`] finds them.
     pub async fn flush(&self) -> Result<(), AuditError> {
         self.wait_for(&[])?.await.map_err(|_| AuditError::Closed)?
+    }
+
+    /// The end of the chain as it is on the disk for good.
+    pub fn head(&self) -> Head {
+        *self.shared.synced.lock()
+    }
+
+    /// The end of the chain is noted elsewhere.
+    pub fn noted(&self, head: Head) {
+        *self.seen.lock() = head;
+    }
+
+    /// Verifies the whole log, up to where its end was noted last. Blocks, and reads every file.
+    pub fn verify(&self) -> io::Result<Verification> {
+        // Taken before the files are read: what is written meanwhile comes after it.
+        let seen = *self.seen.lock();
+        super::verify(&self.directory, &self.key, seen, self.files)
     }
 
     /// An id that ties the records of one request together: unique over processes and restarts, and not secret.
@@ -317,6 +412,10 @@ fn clipped(what: &What) -> Cow<'_, What> {
 struct Writer {
     shared: Arc<Shared>,
     log: Log,
+    chain: Chain,
+    /// Lines that are lost, to be said in the next file's first line.
+    lost_up_to: Option<u64>,
+    reserve: Reserve,
     /// Notes that the disk did not take yet.
     unwritten: Vec<u8>,
     unwritten_count: u64,
@@ -373,22 +472,40 @@ impl Writer {
         let Queue { notes, note_count, intents, waiting, stuck: _, closing } = batch;
         let mut lines = std::mem::take(&mut self.unwritten);
         lines.extend_from_slice(&notes);
-        let keep = lines.len();
         let count = self.unwritten_count + note_count;
-        lines.extend_from_slice(&intents);
-        let result = self.log.append(&lines, closing || !waiting.is_empty());
+        let sync = closing || !waiting.is_empty();
+        // Nothing new is begun in the space that is kept for ending what was begun.
+        let room = intents.is_empty() || self.reserve.hold();
+        let mut result = match room {
+            true => self.append(&[&lines, &intents], sync),
+            false => Err(io::ErrorKind::StorageFull.into()),
+        };
+        // Intents that are not there are refused and forgotten. What has happened is written nevertheless.
+        let mut ended = match &result {
+            Err(_) if !intents.is_empty() => self.append(&[&lines], true),
+            Err(why) => Err(why.kind().into()),
+            Ok(()) => Ok(()),
+        };
+        let full = matches!(&ended, Err(why) if why.kind() == io::ErrorKind::StorageFull);
+        if full && !lines.is_empty() && self.reserve.release() {
+            ended = self.append(&[&lines], true);
+        }
+        if ended.is_ok() {
+            self.unwritten_count = 0;
+        } else {
+            self.unwritten = lines;
+            self.unwritten_count = count;
+        }
+        if intents.is_empty() {
+            result = ended;
+        }
         match &result {
             Ok(()) => {
-                self.unwritten_count = 0;
                 if std::mem::take(&mut self.failing) {
                     info!("the audit log can be written again");
                 }
             }
             Err(why) => {
-                // What is about to be refused is not recorded; what has happened is tried again.
-                lines.truncate(keep);
-                self.unwritten = lines;
-                self.unwritten_count = count;
                 if !std::mem::replace(&mut self.failing, true) {
                     error!(%why, "the audit log cannot be written; mutations are refused");
                 }
@@ -400,6 +517,30 @@ impl Writer {
             // Whoever stopped waiting does not act on the answer.
             let _ = written.send(result.clone());
         }
+    }
+
+    /// Appends lines with their places in the chain, all or none.
+    fn append(&mut self, parts: &[&[u8]], sync: bool) -> io::Result<()> {
+        if let Err(why) = self.log.make_room() {
+            warn!(%why, "the audit log goes on in a file that is already full");
+        }
+        let mut chain = self.chain.clone();
+        let mut chained = Vec::with_capacity(parts.iter().map(|part| part.len() + part.len() / 4).sum());
+        let lines = parts.iter().flat_map(|part| part.split(|b| *b == b'\n')).filter(|line| !line.is_empty());
+        let mut lines = lines.peekable();
+        if let (Some(number), Some(_)) = (self.log.unopened(), lines.peek()) {
+            chain.open_file(number, self.lost_up_to, &mut chained);
+        }
+        lines.for_each(|line| chain.append(line, &mut chained));
+        self.log.append(&chained, sync)?;
+        if !chained.is_empty() {
+            self.lost_up_to = None;
+        }
+        self.chain = chain;
+        if sync {
+            *self.shared.synced.lock() = self.chain.head;
+        }
+        Ok(())
     }
 }
 

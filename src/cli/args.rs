@@ -374,8 +374,13 @@ pub struct KubeconfigArgs {
 Examples:
   bailiwick audit --user jane --since 1h
   bailiwick audit --refused --cluster demo --limit 20
-  bailiwick audit --since 2026-01-01T00:00:00Z -o json | jq -r .verb | sort | uniq -c")]
+  bailiwick audit --since 2026-01-01T00:00:00Z -o json | jq -r .verb | sort | uniq -c
+  bailiwick audit verify")]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct AuditArgs {
+    /// What else can be done with the log.
+    #[command(subcommand)]
+    pub command: Option<AuditCommand>,
     /// Only this account's acts.
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
@@ -401,6 +406,26 @@ pub struct AuditArgs {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
     /// `json` prints the records as they are, one a line.
+    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Server and credential.
+    #[command(flatten)]
+    pub connect: Connect,
+}
+
+/// Acts on the audit log.
+#[derive(Debug, Subcommand)]
+pub enum AuditCommand {
+    /// Verify that every line of the log is as it was written, and that none is missing.
+    ///
+    /// Done by the service, which has the key. Exits 1 where something is wrong, and names the file and the line.
+    Verify(VerifyArgs),
+}
+
+/// Options of `audit verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// `json` prints the whole result.
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     pub output: Format,
     /// Server and credential.

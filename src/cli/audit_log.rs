@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::Value;
 
-use super::args::AuditArgs;
+use super::args::{AuditArgs, AuditCommand, VerifyArgs};
 use super::client::encode;
 use super::exit::{Failure, Outcome};
 use super::output::{self, Format};
@@ -12,7 +12,11 @@ use crate::clock;
 
 /// `bailiwick audit`.
 pub async fn run(args: AuditArgs) -> Outcome {
-    let AuditArgs { user, cluster, project, verb, refused, since, until, limit, output: format, connect } = args;
+    let AuditArgs { command, user, cluster, project, verb, refused, since, until, limit, output: format, connect } =
+        args;
+    if let Some(AuditCommand::Verify(args)) = command {
+        return verify(args).await;
+    }
     let client = session::connect(&connect)?;
     let now = clock::now();
     let mut query = vec![("limit", limit.to_string())];
@@ -44,6 +48,48 @@ pub async fn run(args: AuditArgs) -> Outcome {
         }
         _ => output::print(&table(&records)),
     }
+}
+
+/// `bailiwick audit verify`.
+async fn verify(args: VerifyArgs) -> Outcome {
+    let VerifyArgs { output: format, connect } = args;
+    let client = session::connect(&connect)?;
+    let found = client.call(Method::GET, "/audit/verify", None).await?;
+    match format {
+        Format::Json => output::print(&(found.to_string() + "\n"))?,
+        Format::Yaml => output::print(&output::yaml(&found)?)?,
+        _ => output::print(&told(&found))?,
+    }
+    match found["intact"].as_bool() {
+        Some(true) => Ok(()),
+        _ => Err(Failure::Failed("the audit log is not as it was written".to_owned())),
+    }
+}
+
+/// A verification in words.
+fn told(found: &Value) -> String {
+    let mut text =
+        format!("{} lines in {} files, {} to {}\n", found["lines"], found["files"], found["first"], found["last"]);
+    if found["torn"].as_u64().is_some_and(|torn| torn > 0) {
+        text +=
+            &format!("{} cut in half when the process was killed; they were acknowledged to nobody\n", found["torn"]);
+    }
+    for loss in found["acceptedLosses"].as_array().into_iter().flatten() {
+        text += &format!("lines {} to {} are lost, which was accepted\n", loss[0], loss[1]);
+    }
+    let problems = found["problems"].as_array();
+    for problem in problems.into_iter().flatten() {
+        let place = match (problem["file"].as_str(), problem["line"].as_u64()) {
+            (Some(file), Some(line)) if !file.is_empty() => format!("{file}:{line}: "),
+            _ => String::new(),
+        };
+        text += &format!("{place}{}\n", output::text(&problem["what"]));
+    }
+    let shown = problems.map_or(0, Vec::len) as u64;
+    if let Some(more) = found["problemCount"].as_u64().and_then(|all| all.checked_sub(shown)).filter(|more| *more > 0) {
+        text += &format!("and {more} more\n");
+    }
+    text + if found["intact"] == true { "intact\n" } else { "NOT intact\n" }
 }
 
 fn table(records: &[Value]) -> String {
@@ -93,6 +139,27 @@ fn what(record: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_verification_says_what_is_wrong_and_where() {
+        let good = json!({"intact": true, "files": 2, "lines": 30, "first": 5, "last": 34, "torn": 0,
+            "acceptedLosses": [], "problems": [], "problemCount": 0});
+        assert_eq!(told(&good), "30 lines in 2 files, 5 to 34\nintact\n");
+        let bad = json!({"intact": false, "files": 1, "lines": 3, "first": 1, "last": 3, "torn": 1,
+            "acceptedLosses": [[7, 9]], "problemCount": 3, "problems": [
+                {"file": "audit-1.jsonl", "line": 2, "what": "line 2 was changed"},
+                {"file": "", "line": 0, "what": "it was cut off"}]});
+        let told = told(&bad);
+        for part in [
+            "audit-1.jsonl:2: line 2 was changed\n",
+            "\nit was cut off\n",
+            "and 1 more",
+            "lines 7 to 9 are lost",
+            "NOT intact",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
 
     #[test]
     fn records_become_rows() {

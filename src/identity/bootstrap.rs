@@ -47,6 +47,11 @@ impl std::fmt::Debug for Generated {
 }
 
 impl Accounts {
+    /// Whether somebody administers the platform, so that [`Accounts::ensure_bootstrap`] has nobody to make.
+    pub fn has_administrator(&self) -> bool {
+        has_administrator(&self.snapshot(), crate::clock::now())
+    }
+
     /// Makes what a new installation needs: its epoch, and an administrator where nobody is one.
     ///
     /// The user is written last. Until then the grant and the account are of nobody, so that a crash in between leaves

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use jiff::Timestamp;
 
@@ -41,6 +41,25 @@ pub(in crate::api) async fn read(State(state): State<ApiState>, call: Call) -> A
     let mut response = Response::new(Body::from(lines));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)
+}
+
+/// `GET /audit/verify`: whether every line is as it was written, and none is missing.
+pub(in crate::api) async fn verify(State(state): State<ApiState>, call: Call) -> Answer {
+    call.describe(|what| "audit-verify".clone_into(&mut what.verb));
+    let parts = &state.0.parts;
+    Rights { view: call.view(), caller: &call.caller, access: &parts.access }.check_audit()?;
+    let _ = parts.audit.flush().await;
+    let audit = parts.audit.clone();
+    let verified = tokio::task::spawn_blocking(move || audit.verify()).await;
+    let verified = verified.map_err(|why| why.to_string()).and_then(|done| done.map_err(|why| why.to_string()));
+    let verified = verified.map_err(|why| {
+        tracing::error!(why, "the audit log cannot be verified");
+        Status::unavailable("the audit log cannot be read")
+    })?;
+    if !verified.intact {
+        tracing::error!(problems = verified.problem_count, "the audit log is not as it was written");
+    }
+    Ok(axum::Json(verified).into_response())
 }
 
 fn filter(query: &Query) -> Result<Filter, Status> {

@@ -44,6 +44,10 @@ pub struct ServeArgs {
     /// Directory in which Clusters may name files with their credentials (credentialFrom). Without it they may not.
     #[arg(long, env = "BAILIWICK_SERVE_CREDENTIAL_DIR", value_name = "DIR")]
     pub credential_dir: Option<PathBuf>,
+    /// Start although the audit log ends before what was written: files of it were removed or cut off, and cannot be put
+    /// back. The log says so for good.
+    #[arg(long)]
+    pub accept_audit_loss: bool,
 }
 
 /// Options of `recover-admin`.

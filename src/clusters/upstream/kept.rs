@@ -174,10 +174,9 @@ impl Kept {
         }
         // As above: the connection fills it, in the line before.
         let frame = Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(Waker::noop()));
-        if self.body.is_end_stream() || matches!(frame, Poll::Ready(None)) {
-            if let Some(wire) = self.wire.take() {
-                self.pool.give_back(wire);
-            }
+        let over = self.body.is_end_stream() || matches!(frame, Poll::Ready(None));
+        if over && let Some(wire) = self.wire.take() {
+            self.pool.give_back(wire);
         }
         frame
     }

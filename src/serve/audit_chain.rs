@@ -1,0 +1,153 @@
+//! The key of the audit log's chain, and where the chain ended when last it was noted: one sealed record.
+//!
+//! Whoever can write the log's files but not the store, or has no master key, can neither forge a line nor cut lines off
+//! without being found. What is written after the last note can still be cut off; that is a minute at most.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+use zeroize::Zeroizing;
+
+use crate::audit::{Audit, ChainKey, Head};
+use crate::store::sealed::{Binding, Sealer};
+use crate::store::{Key, Kind, Revision, Store, StoreError};
+
+/// Name of the record.
+const NAME: &str = "audit-chain";
+/// How often the end of the chain is noted, where it moved.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    key: Zeroizing<String>,
+    head: Head,
+}
+
+/// The record and what it said.
+pub(super) struct AuditChain {
+    store: Arc<dyn Store>,
+    sealer: Arc<Sealer>,
+    bytes: Zeroizing<[u8; 32]>,
+    noted: Mutex<Head>,
+}
+
+/// Reads the record; makes it, with a key of random bytes, at the first start.
+pub(super) async fn load(store: Arc<dyn Store>, sealer: Arc<Sealer>) -> anyhow::Result<Arc<AuditChain>> {
+    let key = Key::new(Kind::Platform, NAME);
+    let mut bytes = Zeroizing::new([0; 32]);
+    let head = match store.get(&key).await? {
+        Some(entry) => {
+            let Record { key: text, head } = sealer.open::<Record>(&key, &entry.value)?.content;
+            let decoded = Zeroizing::new(STANDARD.decode(text.as_bytes()).context("key of the audit log")?);
+            *bytes = decoded.as_slice().try_into().context("key of the audit log: not 32 bytes")?;
+            head
+        }
+        None => {
+            getrandom::fill(&mut *bytes).map_err(|why| anyhow::anyhow!("no random bytes: {why}"))?;
+            let record = Record { key: Zeroizing::new(STANDARD.encode(*bytes)), head: Head::default() };
+            let sealed = sealer.seal(&key, Binding { uid: NAME, version: 1 }, &record)?;
+            store.create(key, sealed).await?;
+            Head::default()
+        }
+    };
+    Ok(Arc::new(AuditChain { store, sealer, bytes, noted: Mutex::new(head) }))
+}
+
+impl AuditChain {
+    /// The key.
+    pub(super) fn key(&self) -> ChainKey {
+        ChainKey::new(&self.bytes)
+    }
+
+    /// Where the chain ended when last it was noted.
+    pub(super) fn seen(&self) -> Head {
+        *self.noted.lock()
+    }
+
+    /// Notes the end of the chain now and then, for ever.
+    pub(super) async fn keep(self: Arc<Self>, audit: Arc<Audit>) {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            // Where the disk takes nothing, the end is where it was.
+            let _ = audit.flush().await;
+            let head = audit.head();
+            if self.note(head).await {
+                audit.noted(head);
+            }
+        }
+    }
+
+    /// Notes where the chain ends; returns whether it is noted.
+    pub(super) async fn note(&self, head: Head) -> bool {
+        if head.seq <= self.seen().seq {
+            return false;
+        }
+        match self.write(head).await {
+            Ok(_) => {
+                *self.noted.lock() = head;
+                true
+            }
+            Err(why) => {
+                warn!(%why, "the end of the audit log was not noted; trying again");
+                false
+            }
+        }
+    }
+
+    async fn write(&self, head: Head) -> anyhow::Result<Revision> {
+        let key = Key::new(Kind::Platform, NAME);
+        let entry = self.store.get(&key).await?.context("the record of the audit log is gone")?;
+        let version = self.sealer.open::<Record>(&key, &entry.value)?.version;
+        let record = Record { key: Zeroizing::new(STANDARD.encode(*self.bytes)), head };
+        let sealed = self.sealer.seal(&key, Binding { uid: NAME, version: version + 1 }, &record)?;
+        let written: Result<Revision, StoreError> = self.store.update(key, entry.revision, sealed).await;
+        Ok(written?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::{AuditSettings, Surface, What};
+    use crate::store::sqlite::{SqliteSettings, SqliteStore};
+
+    #[tokio::test]
+    async fn key_and_end_are_kept_over_restarts_and_an_older_log_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let sealer = Arc::new(Sealer::new("k", &[7; 32]));
+        let store: Arc<dyn Store> =
+            Arc::new(SqliteStore::open(&directory.path().join("store"), SqliteSettings::default()).unwrap());
+        let log = directory.path().join("audit");
+        let copy = directory.path().join("older");
+        let open = |chain: &AuditChain, path: &std::path::Path| {
+            let settings = AuditSettings { key: chain.key(), head: chain.seen(), ..AuditSettings::default() };
+            Audit::open(path, settings)
+        };
+
+        let chain = load(store.clone(), sealer.clone()).await.unwrap();
+        let audit = open(&chain, &log).unwrap();
+        audit.intent("1", Surface::Api, &What::default()).await.unwrap();
+        std::fs::create_dir(&copy).unwrap();
+        for file in std::fs::read_dir(&log).unwrap().map(|file| file.unwrap()) {
+            std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+        }
+        audit.intent("2", Surface::Api, &What::default()).await.unwrap();
+        assert!(chain.note(audit.head()).await);
+        assert!(!chain.note(audit.head()).await, "nothing new");
+        audit.close();
+
+        let chain = load(store, sealer).await.unwrap();
+        assert_eq!(chain.seen(), audit.head());
+        assert!(open(&chain, &log).unwrap().verify().unwrap().intact, "the same key");
+        assert!(open(&chain, &copy).is_err(), "an older copy of the log");
+    }
+}
