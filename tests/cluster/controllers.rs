@@ -379,11 +379,11 @@ async fn who_keeps_changing_what_is_ours_is_named(service: &Service) {
     let quota = "/api/v1/namespaces/hill-fought/resourcequotas/bailiwick";
     let free = service.index.snapshot().claims_on(CLUSTER).find(|c| c.object.project == "hill").unwrap().object.clone();
     service.controllers.delete("hill", CLUSTER, &free.namespace, "jane").await.unwrap();
+    // The claim goes a moment before its share does.
     until("a place is free", || async {
-        service.index.snapshot().claim(CLUSTER, &free.namespace).is_none().then_some(())
+        service.controllers.create("hill", CLUSTER, "hill-fought", "jane", clock::now()).await.ok()
     })
     .await;
-    service.controllers.create("hill", CLUSTER, "hill-fought", "jane", clock::now()).await.unwrap();
     let fight = until("the fight is given up", || async {
         admin.must(merge(quota, json!({"spec": {"hard": {"pods": "400"}}}))).await;
         let status = service.status("hill", "hill-fought").await;
