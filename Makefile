@@ -6,7 +6,7 @@ CHECK ?=
 export PROFILE CHECK
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-kubectls bench lint
+.PHONY: help build demo test test-kubectls bench profile lint
 
 KUBECTLS := $(notdir $(patsubst %/go.mod,%,$(wildcard tests/kubernetes/kubectl/*/go.mod)))
 
@@ -32,6 +32,13 @@ test-kubectls: ## kubectl 1.32 to 1.35, each in full; `make test` has 1.36 and 1
 
 bench: ## Compare with nginx and with no proxy at all; writes target/bench/proxy.json
 	cargo bench --locked --bench proxy
+
+profile: ## A flame graph of the small GET in target/bench/small-get.svg; needs perf
+	@command -v inferno-flamegraph >/dev/null || cargo install --locked --quiet inferno
+	@mkdir -p target/bench
+	BENCH_PROFILE=$(CURDIR)/target/bench/small-get.data cargo bench --locked --bench proxy
+	perf script --no-inline --input target/bench/small-get.data 2>/dev/null | inferno-collapse-perf --quiet | inferno-flamegraph --title "small GET" > target/bench/small-get.svg
+	@echo "written: target/bench/small-get.svg"
 
 lint: ## Formatting, clippy, and the shell scripts where ShellCheck is installed
 	cargo fmt --check

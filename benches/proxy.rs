@@ -9,8 +9,11 @@ mod load;
 #[path = "proxy/stage.rs"]
 mod stage;
 
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use load::{Measured, Target};
@@ -20,6 +23,8 @@ use stage::Stage;
 const ROUNDS: usize = 3;
 /// Time of one measurement.
 const SPAN: Duration = Duration::from_secs(5);
+/// The object of the small GET, some 1.3 kB.
+const SMALL: &str = "/api/v1/namespaces/bench-web/configmaps/small";
 
 fn main() -> anyhow::Result<()> {
     // `cargo test --benches` runs this too; there is nothing to test in it.
@@ -33,9 +38,12 @@ fn main() -> anyhow::Result<()> {
 
 async fn bench() -> anyhow::Result<()> {
     let stage = Stage::set().await?;
+    if let Some(file) = std::env::var_os("BENCH_PROFILE") {
+        return profile(&stage, file.as_ref()).await;
+    }
     let mut report = serde_json::Map::new();
 
-    let small = compare(&stage, "small GET", "/api/v1/namespaces/bench-web/configmaps/small", 16, false).await?;
+    let small = compare(&stage, "small GET", SMALL, 16, false).await?;
     report.insert("small_get_vs_nginx".into(), ratio(&small, |m| m.per_second));
     report.insert("cpu_per_request_vs_nginx".into(), ratio(&small, |m| m.cpu_micros));
     report.insert("small_get".into(), rows(&small));
@@ -65,10 +73,24 @@ async fn bench() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `make profile`: samples the service under small GETs, and nothing else, into a file of perf's.
+async fn profile(stage: &Stage, file: &Path) -> anyhow::Result<()> {
+    let target = stage.bailiwick(SMALL);
+    load::run(&target, 16, Duration::from_secs(1), false).await?;
+    let mut perf = tokio::process::Command::new("perf");
+    perf.args(["record", "--freq", "997", "--event", "cpu-clock", "--call-graph", "dwarf,16384", "--output"]).arg(file);
+    perf.args(["--pid", &target.pids[0].to_string(), "--", "sleep", &SPAN.as_secs().to_string()]);
+    let mut perf = perf.stdout(Stdio::null()).spawn().context("perf is not installed (Debian: linux-perf)")?;
+    let measured = load::run(&target, 16, SPAN + Duration::from_secs(1), false).await?;
+    anyhow::ensure!(perf.wait().await?.success(), "perf failed");
+    println!("{:.0} requests/s, {:.0} us of CPU each, under the profiler", measured.per_second, measured.cpu_micros);
+    Ok(())
+}
+
 /// A GET beside 2,000 idle watches, and what each of them costs.
 async fn idle_watches(stage: &Stage, report: &mut serde_json::Map<String, Value>) -> anyhow::Result<()> {
     const WATCHES: usize = 2_000;
-    let target = stage.bailiwick("/api/v1/namespaces/bench-web/configmaps/small");
+    let target = stage.bailiwick(SMALL);
     let pid = target.pids[0];
     let alone = load::run(&target, 4, SPAN, false).await?;
     let before = load::resident_kib(pid)?;
