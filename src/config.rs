@@ -92,6 +92,8 @@ pub struct Settings {
     pub proxy: Proxy,
     /// Whether to start with an audit log that was cut off.
     pub accept_audit_loss: bool,
+    /// Whether to forget the time that was kept, and start by the wall clock.
+    pub accept_clock: bool,
 }
 
 /// What is wrong with the configuration. Each message names the file or the key.
@@ -140,6 +142,7 @@ impl Settings {
             bootstrap_password_file,
             credential_dir,
             accept_audit_loss,
+            accept_clock,
         } = args.clone();
         let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
         let File {
@@ -178,6 +181,7 @@ impl Settings {
             master_key,
             proxy,
             accept_audit_loss,
+            accept_clock,
         })
     }
 }

@@ -4,6 +4,7 @@ pub mod admin_socket;
 mod audit_chain;
 pub mod master_key;
 pub mod operations;
+mod timekeeper;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -25,7 +26,7 @@ use crate::api::{self, ApiParts, ApiState, PublicEndpoint};
 use crate::audit::{Audit, AuditSettings};
 use crate::cli::args::{RecoverAdminArgs, ServeArgs};
 use crate::cli::exit::{Failure, Outcome};
-use crate::clock;
+use crate::clock::Clock;
 use crate::clusters::Clusters;
 use crate::config::{self, Settings};
 use crate::controllers::Controllers;
@@ -138,7 +139,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     };
     let audit_directory = settings.data_dir.join("audit");
     let audit = Audit::open(&audit_directory, audit_settings).context("audit log")?;
-    let (index, index_task) = Index::start(dyn_store.clone(), sealer.clone()).await?;
+    let timekeeper = timekeeper::load(dyn_store.clone(), sealer.clone(), settings.accept_clock).await?;
+    let (index, index_task) = Index::start_with(dyn_store.clone(), sealer.clone(), timekeeper.clock().clone()).await?;
 
     let accounts = Accounts::new(dyn_store.clone(), sealer.clone(), index.clone(), AccountPolicy::default());
     first_administrator(&accounts, &settings).await?;
@@ -200,8 +202,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         }
     });
     tasks.spawn(until(shutdown.child_token(), keep_certificate(tls.reloader)));
-    tasks.spawn(until(shutdown.child_token(), purge(accounts.clone())));
+    tasks.spawn(until(shutdown.child_token(), purge(accounts.clone(), index.clock().clone())));
     tasks.spawn(until(shutdown.child_token(), chain.clone().keep(audit.clone())));
+    tasks.spawn(until(shutdown.child_token(), timekeeper.clone().keep()));
     tasks.spawn(until(shutdown.child_token(), follow_index(index.clone(), metrics.clone())));
     admin_socket::start(&settings.data_dir, dyn_store, sealer, shutdown.child_token(), &tasks)?;
 
@@ -234,6 +237,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
     audit.close();
     chain.note(audit.head()).await;
+    timekeeper.note().await;
     store.close().await;
     info!("ended");
     Ok(())
@@ -297,11 +301,12 @@ async fn keep_certificate(mut reloader: crate::tls::Reloader) {
     }
 }
 
-async fn purge(accounts: Accounts) {
+async fn purge(accounts: Accounts, clock: Arc<Clock>) {
     let mut ticks = tokio::time::interval(PURGE);
     loop {
         ticks.tick().await;
-        if let Err(why) = accounts.purge_expired(clock::now()).await {
+        let steady = clock.steady();
+        if let Err(why) = accounts.purge_expired(steady).await {
             warn!(%why, "tokens that ran out were not removed");
         }
     }

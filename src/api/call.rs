@@ -16,7 +16,6 @@ use super::params::Query;
 use super::view::View;
 use super::{ApiState, Failure};
 use crate::audit::{Stage, Surface, What};
-use crate::clock;
 use crate::identity::tokens::Caller;
 use crate::index::Snapshot;
 use crate::status::Status;
@@ -128,7 +127,7 @@ impl Call {
         })?;
         // Writing it took a moment, in which the caller may have been suspended.
         let snapshot = state.0.parts.index.snapshot();
-        snapshot.still_live(&self.caller.token, clock::now()).map(|_| ()).ok_or_else(Status::unauthorized)
+        snapshot.still_live(&self.caller.token, state.0.parts.index.now()).map(|_| ()).ok_or_else(Status::unauthorized)
     }
 
     /// Records that a long-running response begins; the returned guard records its end.

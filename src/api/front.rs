@@ -16,7 +16,6 @@ use super::call::{Arrival, Call};
 use super::params::Query;
 use super::{ApiState, ClientAddress, Failure, Reason};
 use crate::audit::{Stage, Surface, What};
-use crate::clock;
 use crate::identity::tokens::authenticate;
 use crate::resources::GROUP;
 use crate::resources::token::Audience;
@@ -108,7 +107,7 @@ fn admit(state: &ApiState, request: &Request) -> Result<Call, Box<Status>> {
         return Err(Box::new(Status::unavailable("the store cannot be reached; nothing is decided until it is back")));
     }
     let snapshot = parts.index.snapshot();
-    let now = clock::now();
+    let now = parts.index.now();
     let presented = request
         .headers()
         .get(AUTHORIZATION)

@@ -25,7 +25,6 @@ use super::params::ListOptions;
 use super::rights::Rights;
 use super::view::{View, token_object};
 use super::{Answer, ApiState, table};
-use crate::clock;
 use crate::index::Snapshot;
 use crate::records::TokenRecord;
 use crate::resources::API_VERSION;
@@ -217,7 +216,7 @@ impl Watch {
     }
 
     async fn begin(&mut self, snapshot: &Arc<Snapshot>) -> Result<(), End> {
-        let view = View { snapshot, now: clock::now() };
+        let view = View { snapshot, now: self.state.0.parts.index.now() };
         let mut first = vec![];
         for (name, object) in self.visible(view) {
             let selected = self.options.selector.matches(&object);
@@ -293,14 +292,15 @@ impl Watch {
             return Err(End::Quiet("the store cannot be reached"));
         }
         let id = self.call.caller.token.record.id.as_str();
-        let alive = snapshot.tokens.get(id).and_then(|token| snapshot.live_owner(token, clock::now()));
+        let alive =
+            snapshot.tokens.get(id).and_then(|token| snapshot.live_owner(token, self.state.0.parts.index.now()));
         if alive.is_none() { Err(End::Quiet("the token is no longer valid")) } else { Ok(()) }
     }
 
     /// Whether the caller still is who it was, and sees what it saw.
     fn look(&mut self, snapshot: &Arc<Snapshot>) -> Result<(), End> {
         self.check_token(snapshot)?;
-        let view = View { snapshot, now: clock::now() };
+        let view = View { snapshot, now: self.state.0.parts.index.now() };
         if self.rights(view).sees_all(self.served.kind) {
             // There is nothing more to see. Who saw less before has fewer objects than there are, and is told below
             // once it loses sight again; the events in between are complete only from a new list.
@@ -335,7 +335,7 @@ impl Watch {
         }
         if kind == self.served.kind && revision > self.last {
             let snapshot = self.state.0.parts.index.snapshot();
-            let view = View { snapshot: &snapshot, now: clock::now() };
+            let view = View { snapshot: &snapshot, now: self.state.0.parts.index.now() };
             match event {
                 Event::Put { entry, created } => {
                     let object = self.object(view, &entry.key.name, &entry.value, entry.revision);
@@ -373,7 +373,7 @@ impl Watch {
             return false;
         }
         let snapshot = self.state.0.parts.index.snapshot();
-        let view = View { snapshot: &snapshot, now: clock::now() };
+        let view = View { snapshot: &snapshot, now: self.state.0.parts.index.now() };
         !self.rights(view).saw_all_since(self.served.kind, self.last)
     }
 
@@ -421,7 +421,7 @@ impl Watch {
     }
 
     async fn send(&self, type_: &str, object: Value) -> Result<(), End> {
-        let object = table::single(self.served, self.shape, object, clock::now());
+        let object = table::single(self.served, self.shape, object, self.state.0.parts.index.now());
         self.out.send(line(type_, &object)).await.map_err(|_| End::Left)
     }
 
@@ -436,7 +436,7 @@ impl Watch {
             Shape::Table(_) => Shape::Table(Include::Metadata),
             other => other,
         };
-        let object = table::single(self.served, shape, object, clock::now());
+        let object = table::single(self.served, shape, object, self.state.0.parts.index.now());
         self.out.send(line("BOOKMARK", &object)).await.map_err(|_| End::Left)
     }
 }

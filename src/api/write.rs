@@ -15,7 +15,6 @@ use super::rights::Rights;
 use super::rules;
 use super::view::View;
 use super::{Answer, ApiState, accept, references, resolve, strict, table};
-use crate::clock;
 use crate::resources::GROUP;
 use crate::status::Status;
 use crate::store::{Entry, Key, Kind, Revision, StoreError};
@@ -329,7 +328,7 @@ async fn undo_if_orphaned(
     referred: &[(Kind, String)],
 ) -> Result<(), Status> {
     let snapshot = state.0.parts.index.snapshot();
-    let view = View { snapshot: &snapshot, now: clock::now() };
+    let view = View { snapshot: &snapshot, now: state.0.parts.index.now() };
     let Err(refused) = refuse_dying(served, &key.name, view, referred) else { return Ok(()) };
     if let Ok(revision) = state.0.parts.store.delete(key.clone(), revision).await {
         applied(state, revision).await?;

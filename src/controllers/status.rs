@@ -55,7 +55,7 @@ async fn write_all(shared: &Shared, written: &mut HashMap<String, Instant>) {
     for claim in snapshot.claims.values() {
         claims.entry(claim.object.project_uid.as_str()).or_default().push((&claim.object, claim.revision));
     }
-    let now = clock::now();
+    let now = shared.index.now();
     written.retain(|name, _| snapshot.projects.contains_key(name.as_str()));
     for (name, project) in &snapshot.projects {
         let uid = project.object.metadata.uid.as_deref().unwrap_or_default();

@@ -226,6 +226,10 @@ impl Accounts {
         &self.inner.passwords
     }
 
+    pub(super) fn now(&self) -> Timestamp {
+        self.inner.index.now()
+    }
+
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         self.inner.index.snapshot()
     }

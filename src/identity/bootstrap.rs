@@ -49,7 +49,7 @@ impl std::fmt::Debug for Generated {
 impl Accounts {
     /// Whether somebody administers the platform, so that [`Accounts::ensure_bootstrap`] has nobody to make.
     pub fn has_administrator(&self) -> bool {
-        has_administrator(&self.snapshot(), crate::clock::now())
+        has_administrator(&self.snapshot(), self.now())
     }
 
     /// Makes what a new installation needs: its epoch, and an administrator where nobody is one.
@@ -65,7 +65,7 @@ impl Accounts {
         if let Some(revision) = ensure_epoch(store, sealer).await? {
             self.applied(revision).await?;
         }
-        let now = crate::clock::now();
+        let now = self.now();
         let snapshot = self.snapshot();
         if has_administrator(&snapshot, now) {
             return Ok(Bootstrap::Exists);

@@ -55,8 +55,9 @@ impl LastUsed {
         let mut entries = shard.lock();
         match entries.get_mut(token_id) {
             Some(entry) => {
-                // Requests end in any order; the newest counts.
-                if now >= entry.used {
+                // Requests end in any order; the newest counts. A clock that returned from a jump forward is no such
+                // matter: nothing would be noted until it comes there again.
+                if now >= entry.used || entry.used.duration_since(now) >= INTERVAL {
                     (entry.used, entry.address, entry.due) = (now, address, true);
                 }
             }
@@ -86,9 +87,9 @@ impl LastUsed {
                 () = shutdown.cancelled() => break,
                 _ = ticks.tick() => {}
             }
-            self.flush(crate::clock::now()).await;
+            self.flush(self.index.now()).await;
         }
-        self.flush_all(crate::clock::now()).await;
+        self.flush_all(self.index.now()).await;
     }
 
     async fn write(&self, now: Timestamp, all: bool) -> usize {
@@ -133,7 +134,7 @@ impl LastUsed {
 
 /// Takes what is to be written now, and forgets what has not been used for a while.
 fn take_due(entries: &mut HashMap<String, Entry>, now: Timestamp, all: bool) -> Vec<(String, Entry)> {
-    entries.retain(|_, entry| entry.due || now.duration_since(entry.used) < INTERVAL * 2);
+    entries.retain(|_, entry| entry.due || now.duration_since(entry.used).abs() < INTERVAL * 2);
     let mut due = vec![];
     for (id, entry) in entries.iter_mut().filter(|(_, entry)| entry.due) {
         // A clock that was set back counts as time that passed, or nothing would be written for as long.
@@ -199,6 +200,21 @@ mod tests {
         last_used.record(&token.id, HERE, at(10));
         last_used.flush(at(30)).await;
         assert_eq!(stored(&world, &token.id).await.unwrap().last_used, rfc3339(at(20)));
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_jumped_and_returned_hides_no_use() {
+        let world = World::new().await;
+        world.user("jane").await;
+        let token = world.accounts.issue("jane", world.new_token(Audience::Kube), at(0)).await.unwrap();
+        let last_used = of(&world);
+        let day = 24 * 3600;
+        last_used.record(&token.id, HERE, at(day));
+        assert_eq!(last_used.flush(at(day)).await, 1);
+        world.settle().await;
+        last_used.record(&token.id, HERE, at(10));
+        assert_eq!(last_used.flush(at(11)).await, 1);
+        assert_eq!(stored(&world, &token.id).await.unwrap().last_used, rfc3339(at(10)));
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use super::accounts::{AccountPolicy, Accounts};
 use super::metadata::new_metadata;
 use super::passwords::PasswordPolicy;
 use super::tokens::{self, Caller, NewToken, Unauthenticated};
+use crate::clock::Clock;
 use crate::index::Index;
 use crate::records::Account;
 use crate::records::TokenScopes;
@@ -55,11 +56,16 @@ impl World {
     }
 
     pub async fn with(policy: AccountPolicy) -> Self {
+        // The tests say what time it is; whatever they say has proven itself.
+        Self::by(policy, Arc::new(Clock::of_machine("2100-01-01T00:00:00Z".parse().ok()))).await
+    }
+
+    pub async fn by(policy: AccountPolicy, clock: Arc<Clock>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let engine = Arc::new(SqliteStore::open(directory.path(), SqliteSettings::default()).unwrap());
         let store: Arc<dyn Store> = engine.clone();
         let sealer = Arc::new(Sealer::new("k1", &[7; 32]));
-        let (index, _) = Index::start(store.clone(), sealer.clone()).await.unwrap();
+        let (index, _) = Index::start_with(store.clone(), sealer.clone(), clock).await.unwrap();
         let accounts = Accounts::new(store.clone(), sealer.clone(), index.clone(), policy);
         Self { store, engine, sealer, index, accounts, _directory: directory }
     }

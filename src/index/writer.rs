@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, warn};
 
 use super::snapshot::{ObservedCluster, Snapshot};
+use crate::clock::Clock;
 use crate::store::sealed::Sealer;
 use crate::store::{Event, Events, Kind, Revision, Store, StoreError};
 
@@ -39,6 +41,7 @@ pub enum IndexError {
 /// The handle. Cheap to share by `Arc`.
 pub struct Index {
     current: ArcSwap<Snapshot>,
+    clock: Arc<Clock>,
     // The revision applied, and whether the store's watch is alive.
     state: watch::Sender<State>,
     observations: mpsc::UnboundedSender<(Observation, Option<tokio::sync::oneshot::Sender<()>>)>,
@@ -56,15 +59,34 @@ pub struct State {
 }
 
 impl Index {
-    /// Loads everything from the store and starts the writer.
+    /// Loads everything from the store and starts the writer. The clock is the machine's and has no past.
     pub async fn start(store: Arc<dyn Store>, sealer: Arc<Sealer>) -> Result<(Arc<Self>, JoinHandle<()>), IndexError> {
+        Self::start_with(store, sealer, Arc::new(Clock::system())).await
+    }
+
+    /// As [`Index::start`], with a clock.
+    pub async fn start_with(
+        store: Arc<dyn Store>,
+        sealer: Arc<Sealer>,
+        clock: Arc<Clock>,
+    ) -> Result<(Arc<Self>, JoinHandle<()>), IndexError> {
         let (snapshot, events) = load(&*store, &sealer).await?;
         let applied = snapshot.revision;
         let (observations, received) = mpsc::unbounded_channel();
         let (state, _) = watch::channel(State { applied, generation: 1, fresh: true });
-        let index = Arc::new(Self { current: ArcSwap::from_pointee(snapshot), state, observations });
+        let index = Arc::new(Self { current: ArcSwap::from_pointee(snapshot), clock, state, observations });
         let writer = tokio::spawn(run(index.clone(), store, sealer, events, received));
         Ok((index, writer))
+    }
+
+    /// The time to judge a snapshot by.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The clock behind [`Index::now`].
+    pub fn clock(&self) -> &Arc<Clock> {
+        &self.clock
     }
 
     /// The current version of everything.

@@ -29,7 +29,6 @@ use super::streams::{Registered, StreamKey, Streams};
 use super::target::Target;
 use super::upgrade;
 use crate::audit::{Audit, Stage, Surface, What};
-use crate::clock;
 use crate::clusters::outgoing::Outgoing;
 use crate::clusters::upstream::{ClusterBody, Upstream, UpstreamError, Upstreams, Way};
 use crate::domain::request::{RequestInfo, Verb};
@@ -148,7 +147,7 @@ impl Proxy {
         let target = parse(&request, &mut seen.what)?;
         seen.class = meters::class(Some(&target.request));
         let caller = self.authenticate(request.headers(), &mut seen.what)?;
-        let now = clock::now();
+        let now = self.index.now();
         self.last_used.record(&caller.token.record.id, seen.address, now);
         if !self.index.is_fresh() {
             return Err(refusal("stale", Status::unavailable("the service has lost its store and decides nothing")));
@@ -173,7 +172,7 @@ impl Proxy {
             false => None,
         };
 
-        let now = clock::now();
+        let now = self.index.now();
         let snapshot = self.index.snapshot();
         let owner = snapshot.still_live(&caller.token, now).ok_or_else(unauthenticated)?;
         let ctx = Context {
@@ -233,7 +232,7 @@ impl Proxy {
         let token = presented(headers).ok_or_else(unauthenticated)?;
         let snapshot = self.index.load();
         let caller =
-            tokens::authenticate(&snapshot, &token, Audience::Kube, clock::now()).map_err(|_| unauthenticated())?;
+            tokens::authenticate(&snapshot, &token, Audience::Kube, self.index.now()).map_err(|_| unauthenticated())?;
         what.user.clone_from(&caller.token.record.user);
         what.user_uid.clone_from(&caller.token.record.user_uid);
         what.token.clone_from(&caller.token.record.id);

@@ -20,7 +20,6 @@ use tracing::info;
 
 use super::decide::{self, Asker, Context, Decide};
 use super::resolve::Place;
-use crate::clock;
 use crate::domain::request::RequestInfo;
 use crate::index::{Index, Snapshot, TokenEntry};
 
@@ -161,7 +160,7 @@ impl Streams {
     pub fn enter_late(self: &Arc<Self>, key: StreamKey, index: &Index, decider: &dyn Decide) -> Registered {
         let registered = self.register(key.clone());
         let refused = match index.is_fresh() {
-            true => key.refused(decider, &index.snapshot(), clock::now()),
+            true => key.refused(decider, &index.snapshot(), index.now()),
             false => Some("stale"),
         };
         if let Some(cause) = refused {
@@ -206,7 +205,7 @@ impl Streams {
         loop {
             let seen = *state.borrow_and_update();
             let snapshot = index.snapshot();
-            let now = clock::now();
+            let now = index.now();
             // Judged outside of the lock: requests register meanwhile, and decide again themselves.
             let entries: Vec<(Arc<StreamKey>, Arc<Cut>)> =
                 self.entries.lock().by_id.values().map(|e| (e.key.clone(), e.cut.clone())).collect();

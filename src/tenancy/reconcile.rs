@@ -13,7 +13,6 @@ use tracing::{debug, warn};
 use super::create::taken;
 use super::shares::lost_race;
 use super::{ATTEMPTS, Owner, Read, Tenancy, TenancyError, claim_key, encode, ledger, ledger_key};
-use crate::clock;
 use crate::index::Snapshot;
 use crate::records::{Claim, ClaimOrigin, Ledger};
 use crate::resources::Project;
@@ -74,7 +73,7 @@ impl Tenancy {
             if last.as_ref().is_some_and(|last| same_tenancy(last, &snapshot)) {
                 continue;
             }
-            self.pass(&snapshot, clock::now()).await;
+            self.pass(&snapshot, self.index.clock().steady()).await;
             last = Some(snapshot);
             tokio::select! {
                 () = shutdown.cancelled() => return,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bailiwick::audit::{Audit, AuditSettings};
+use bailiwick::clock::Clock;
 use bailiwick::clusters::endpoint::Endpoint;
 use bailiwick::clusters::upstream::{Upstream, Upstreams};
 use bailiwick::domain::names::uid8;
@@ -96,6 +97,10 @@ impl World {
     }
 
     pub async fn start_with(settings: ProxySettings) -> Self {
+        Self::start_by(settings, Arc::new(Clock::system())).await
+    }
+
+    pub async fn start_by(settings: ProxySettings, clock: Arc<Clock>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::new();
@@ -107,7 +112,7 @@ impl World {
             Arc::new(SqliteStore::open(&dir.path().join("data"), SqliteSettings::default()).unwrap());
         let sealer = Arc::new(Sealer::new("k", &[7; 32]));
         platform(&*store).await;
-        let (index, _) = Index::start(store.clone(), sealer.clone()).await.unwrap();
+        let (index, _) = Index::start_with(store.clone(), sealer.clone(), clock).await.unwrap();
         observe(&index, true, &["shop-web", "shop-data", "billing-api", "default", "kube-system"]).await;
 
         let endpoint = Endpoint::from_direct(&DirectConnection {

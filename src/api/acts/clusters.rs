@@ -12,7 +12,6 @@ use super::super::call::{Call, Place};
 use super::super::write::applied;
 use super::super::{Answer, ApiState};
 use super::{json as answer, permit, tenancy_status, unprocessable};
-use crate::clock;
 use crate::clusters::credential::{self, KeepError};
 use crate::clusters::credential_file::is_token;
 use crate::clusters::endpoint;
@@ -131,7 +130,7 @@ pub(in crate::api) async fn forget(
         what.project = project.clone().unwrap_or_default();
     });
     call.intend(&state).await?;
-    let dropped = state.0.parts.tenancy.forget(&name, project.as_deref(), call.user(), clock::now()).await;
+    let dropped = state.0.parts.tenancy.forget(&name, project.as_deref(), call.user(), state.0.parts.index.now()).await;
     let dropped = dropped.map_err(tenancy_status)?;
     Ok(answer(StatusCode::OK, &json!({"namespaces": dropped})))
 }

@@ -17,7 +17,6 @@ use super::super::{Answer, ApiState, kubeconfig as config};
 use super::users::open;
 use super::{account_status, json as answer, unprocessable};
 use crate::access::{ObjectRef, roles_held};
-use crate::clock;
 use crate::identity::tokens::{IssuedToken, NewToken};
 use crate::records::{Scoped, TokenScopes};
 use crate::resources::User;
@@ -114,7 +113,7 @@ async fn issue(
     description: String,
 ) -> Result<IssuedToken, Status> {
     let accounts = &state.0.parts.accounts;
-    let now = clock::now();
+    let now = state.0.parts.index.now();
     let default = || accounts.default_lifetime(Some(&call.caller.token), audience, now);
     let expires_in = expires_in_seconds.map_or_else(default, Duration::from_secs);
     let new = NewToken { audience, scopes, expires_in, description, family: None };

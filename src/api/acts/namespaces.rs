@@ -12,7 +12,6 @@ use super::super::read::visible;
 use super::super::rights::Rights;
 use super::super::{Answer, ApiState};
 use super::json as answer;
-use crate::clock;
 use crate::controllers::ActError;
 use crate::status::Status;
 use crate::store::Kind;
@@ -46,8 +45,8 @@ pub(in crate::api) async fn create(
     call.intend(&state).await?;
     let acts = &state.0.parts.namespaces;
     let done = match &from {
-        None => acts.create(&project, &cluster, &name, call.user(), clock::now()).await,
-        Some(from) => acts.relocate(&cluster, &name, from, &project, call.user(), clock::now()).await,
+        None => acts.create(&project, &cluster, &name, call.user(), state.0.parts.index.now()).await,
+        Some(from) => acts.relocate(&cluster, &name, from, &project, call.user(), state.0.parts.index.now()).await,
     };
     let status = match done {
         Ok(state) => {

@@ -14,7 +14,6 @@ use super::super::call::Call;
 use super::super::{Answer, ApiState, ClientAddress, Failure};
 use super::{account_status, json as answer};
 use crate::audit::{Stage, Surface, What};
-use crate::clock;
 use crate::domain::names::MAX_NAME;
 use crate::identity::accounts::LoginError;
 use crate::status::Status;
@@ -69,7 +68,7 @@ async fn attempt(
     if !parts.index.is_fresh() {
         return Err(Status::unavailable("the store cannot be reached; nobody can sign in until it is back"));
     }
-    let (now, new_password) = (clock::now(), new_password.as_ref().map(|new| new.as_str()));
+    let (now, new_password) = (parts.index.now(), new_password.as_ref().map(|new| new.as_str()));
     let proof = parts.accounts.prove(&username, &password, address, now).await;
     let proof = proof.map_err(|why| login_status(&username, why))?;
     if proof.must_change() && new_password.is_none() {

@@ -14,7 +14,6 @@ use super::super::call::{Call, Place};
 use super::super::{Answer, ApiState};
 use super::session::login_status;
 use super::{account_status, json as answer, permit, unprocessable};
-use crate::clock;
 use crate::status::Status;
 use crate::store::Kind;
 
@@ -71,7 +70,7 @@ pub(in crate::api) async fn suspend(
     }
     call.describe(|what| what.reason.clone_from(&reason));
     call.intend(&state).await?;
-    let done = state.0.parts.accounts.suspend(name, call.user(), &reason, clock::now()).await;
+    let done = state.0.parts.accounts.suspend(name, call.user(), &reason, state.0.parts.index.now()).await;
     done.map_err(|why| account_status(name, why))?;
     Ok(answer(StatusCode::OK, &current(&state, name)))
 }
@@ -85,7 +84,7 @@ pub(in crate::api) async fn resume(
 ) -> Answer {
     let (name, Nothing {}) = open(&call, &state, &name, "resume", &payload)?;
     call.intend(&state).await?;
-    let done = state.0.parts.accounts.resume(name, clock::now()).await;
+    let done = state.0.parts.accounts.resume(name, state.0.parts.index.now()).await;
     done.map_err(|why| account_status(name, why))?;
     Ok(answer(StatusCode::OK, &current(&state, name)))
 }
@@ -93,7 +92,7 @@ pub(in crate::api) async fn resume(
 /// The user as it is read now.
 fn current(state: &ApiState, name: &str) -> Value {
     let snapshot = state.0.parts.index.snapshot();
-    let view = super::super::view::View { snapshot: &snapshot, now: clock::now() };
+    let view = super::super::view::View { snapshot: &snapshot, now: state.0.parts.index.now() };
     view.object(Kind::User, name).unwrap_or_default()
 }
 
@@ -112,7 +111,7 @@ pub(in crate::api) async fn password(
         };
         call.intend(&state).await?;
         let address = call.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let done = accounts.change_password(name, &old, &password, address, clock::now()).await;
+        let done = accounts.change_password(name, &old, &password, address, state.0.parts.index.now()).await;
         done.map_err(|why| match login_status(name, why) {
             // The caller is known; what is wrong is the password that it gave.
             refused if refused.code == 401 => Status::forbidden("the present password is wrong"),

@@ -48,6 +48,10 @@ pub struct ServeArgs {
     /// back. The log says so for good.
     #[arg(long)]
     pub accept_audit_loss: bool,
+    /// Start by the clock as it shows now, although the service has known a later time: for a clock that was ahead for
+    /// long and was set right. Tokens and grants that ended by the wrong time and are still stored live again.
+    #[arg(long)]
+    pub accept_clock: bool,
 }
 
 /// Options of `recover-admin`.

@@ -92,7 +92,7 @@ impl Accounts {
     }
 
     /// Deletes tokens that ended a day ago or longer, those whose owner is gone, and records of use without a token.
-    /// Returns how many tokens.
+    /// Returns how many tokens. `now` is a time that has proven itself ([`crate::clock::Clock::steady`]).
     pub async fn purge_expired(&self, now: Timestamp) -> Result<usize, AccountError> {
         let snapshot = self.inner.index.snapshot();
         let ended = |token: &TokenEntry| now.duration_since(token.expires_at) >= KEEP_ENDED;
@@ -119,7 +119,7 @@ impl Accounts {
                 () = shutdown.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            if let Err(error) = self.purge_expired(crate::clock::now()).await {
+            if let Err(error) = self.purge_expired(self.inner.index.clock().steady()).await {
                 warn!(%error, "ended tokens could not be purged; trying again in an hour");
             }
         }
@@ -224,8 +224,10 @@ impl Inner {
         signing_in: bool,
         now: Timestamp,
     ) -> Result<(), AccountError> {
+        // A clock that has just jumped forward may return; what was removed would not.
+        let proven = now.min(self.index.clock().steady());
         let (live, dead): (Vec<_>, Vec<_>) =
-            snapshot.tokens_of(user).partition(|token| snapshot.live_owner(token, now).is_some());
+            snapshot.tokens_of(user).partition(|token| snapshot.live_owner(token, proven).is_some());
         // The owner may act, so that what is dead is dead for good: ended, of an older epoch or of a stranger.
         for token in dead {
             self.remove(token).await?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::by_hand::Hands;
 use crate::identity::accounts::{AccountError, AccountPolicy, Wider};
 use crate::identity::testing::{GOOD, HERE, World, at, policy};
 use crate::identity::tokens::{IssuedToken, NewToken};
@@ -196,4 +197,29 @@ async fn the_purge_takes_the_dead_and_leaves_the_living() {
     let left: Vec<&str> = snapshot.tokens.keys().map(|id| &**id).collect();
     assert_eq!(left, [long.id.as_str()], "without {} and {}", short.id, orphan.id);
     assert!(snapshot.token_uses.is_empty());
+}
+
+#[tokio::test]
+async fn what_ended_by_a_clock_that_may_return_is_not_removed() {
+    let hands = Hands::at(at(0));
+    let world = World::by(policy(), hands.clock(None)).await;
+    world.user("jane").await;
+    let stored =
+        async |token: &IssuedToken| world.store.get(&Key::new(Kind::Token, token.id.as_str())).await.unwrap().is_some();
+    let token = world.accounts.issue("jane", world.new_token(Audience::Kube), at(0)).await.unwrap();
+    let day = 24 * 3600;
+    hands.set(at(2 * day));
+    assert!(!world.lives(&token, world.index.now()));
+    world.accounts.issue("jane", world.new_token(Audience::Kube), world.index.now()).await.unwrap();
+    assert_eq!(world.accounts.purge_expired(world.index.clock().steady()).await.unwrap(), 0);
+    assert!(stored(&token).await);
+    hands.set(at(1));
+    assert!(world.lives(&token, world.index.now()));
+
+    hands.set(at(2 * day));
+    world.index.clock().tick();
+    hands.pass(crate::clock::STABLE);
+    world.index.clock().tick();
+    world.accounts.issue("jane", world.new_token(Audience::Kube), world.index.now()).await.unwrap();
+    assert!(!stored(&token).await, "the time has proven itself");
 }
