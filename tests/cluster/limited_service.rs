@@ -21,7 +21,11 @@ async fn the_main_job_in_the_limited_form() {
     // What the harness listed for projects of its own is the controllers' to remove.
     let platform = Platform::start().await;
     platform.world.import(CLUSTER, &site, None).await;
-    assert_eq!(platform.world.status(CLUSTER).await.impersonation, "limited");
+    // The cluster is used as soon as it is proven; its status is written a moment later.
+    until("the status says the form", || async {
+        (platform.world.status(CLUSTER).await.impersonation == "limited").then_some(())
+    })
+    .await;
     platform.project("farm", CLUSTER, &["farm-one", "farm-two"]).await;
     platform.project("mill", CLUSTER, &["mill-one"]).await;
 
