@@ -39,8 +39,9 @@ use crate::listener::{self, Doors};
 use crate::metrics::{ClusterLabel, Metrics};
 use crate::proxy::{Proxy, ProxyParts, ProxySettings};
 use crate::store::Store;
+use crate::store::anchor::{self, Anchor};
 use crate::store::sealed::Sealer;
-use crate::store::sqlite::{SqliteSettings, SqliteStore};
+use crate::store::sqlite::{self, SqliteSettings, SqliteStore};
 use crate::tenancy::Tenancy;
 use crate::tls::ServerTls;
 
@@ -104,14 +105,22 @@ pub struct Opened {
     pub store: Arc<SqliteStore>,
     /// Seals and opens records.
     pub sealer: Arc<Sealer>,
+    /// What the store must not be behind.
+    pub anchor: Arc<Anchor>,
 }
 
-/// Opens the embedded store and the master key. Blocks.
+/// Opens the embedded store with its master key and its anchor. Blocks.
+///
+/// The key comes first: a store without one would never open again.
 pub fn open(settings: &Settings, engine: SqliteSettings) -> anyhow::Result<Opened> {
-    let is_new = !settings.data_dir.join("store.db").exists();
-    let store = SqliteStore::open(&settings.data_dir, engine)?;
-    let sealer = master_key::load(settings.master_key.file.as_deref(), &settings.data_dir, is_new)?;
-    Ok(Opened { store: Arc::new(store), sealer: Arc::new(sealer) })
+    let directory = &settings.data_dir;
+    let lock = sqlite::lock(directory)?;
+    let is_new = !sqlite::exists(directory) && !anchor::exists(directory);
+    let sealer = Arc::new(master_key::load(settings.master_key.file.as_deref(), directory, is_new)?);
+    let anchor = Arc::new(Anchor::open(directory, sealer.clone())?);
+    let engine = SqliteSettings { anchor: Some(anchor.clone()), ..engine };
+    let store = SqliteStore::open_locked(directory, lock, engine)?;
+    Ok(Opened { store: Arc::new(store), sealer, anchor })
 }
 
 async fn serve(settings: Settings) -> anyhow::Result<()> {
@@ -127,7 +136,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     let blocking = settings.clone();
     let counted = SqliteSettings { writes: metrics.store_writes.clone(), ..SqliteSettings::default() };
-    let Opened { store, sealer } = tokio::task::spawn_blocking(move || open(&blocking, counted)).await??;
+    let Opened { store, sealer, anchor: _ } = tokio::task::spawn_blocking(move || open(&blocking, counted)).await??;
     let dyn_store: Arc<dyn Store> = store.clone();
     let chain = audit_chain::load(dyn_store.clone(), sealer.clone()).await?;
     let audit_settings = AuditSettings {

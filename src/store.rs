@@ -5,6 +5,7 @@
 //! revision of every change, compare-and-swap is on single objects only, and a watch replays every change after a
 //! revision in order.
 
+pub mod anchor;
 #[doc(hidden)]
 pub mod conformance;
 pub mod lock;
@@ -112,6 +113,9 @@ impl Kind {
         matches!(self, Kind::Account | Kind::Token | Kind::ClusterCredential | Kind::Platform)
     }
 }
+
+/// Name of the sealed record of kind [`Kind::Platform`] that holds the installation's epoch.
+pub const EPOCH: &str = "epoch";
 
 /// Names one object of the store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -17,8 +17,8 @@ use crate::resources::{Grant, GrantSpec, GrantStatus, User, UserSpec};
 use crate::store::sealed::{Binding, Sealer};
 use crate::store::{Key, Kind, Revision, Store, StoreError};
 
-/// Name of the record that holds the installation's epoch.
-pub const EPOCH: &str = "epoch";
+pub use crate::store::EPOCH;
+
 /// Name of the first administrator's grant.
 pub const PLATFORM_GRANT: &str = "platform-admin";
 

@@ -16,7 +16,7 @@ use crate::records::{Account, ClusterCredential, TokenRecord};
 use crate::resources::Grant;
 use crate::resources::grant::SubjectKind;
 use crate::store::sealed::Sealer;
-use crate::store::{Event, Key, Kind, Revision};
+use crate::store::{EPOCH, Event, Key, Kind, Revision};
 
 /// A stored object that this version cannot read. It counts as absent, or as refused where absence would grant.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -89,7 +89,7 @@ impl Snapshot {
                 Ok(())
             }
             Kind::Platform => {
-                if &*name == "epoch" {
+                if &*name == EPOCH {
                     // Of one that does not open nothing is known: no credential is of epoch 0.
                     self.global_epoch = 0;
                     self.global_epoch = sealer.open::<u64>(key, value).map_err(|e| e.to_string())?.content;

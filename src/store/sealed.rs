@@ -4,8 +4,10 @@
 //! associated data binds kind, name, UID of the owner and version, so that a record that is swapped with another one,
 //! or moved to another name or owner, does not open. Keys have ids, so that they can be rotated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -50,10 +52,47 @@ struct Envelope {
     ciphertext: String,
 }
 
-/// Seals and opens records. One key is active for sealing; all open.
+/// Seals and opens records with the keys of its ring, which may be replaced at any time.
 pub struct Sealer {
+    ring: ArcSwap<Ring>,
+}
+
+/// Keys by their ids. One is active for sealing; all open.
+#[derive(Clone)]
+pub struct Ring {
     active: String,
     keys: BTreeMap<String, XChaCha20Poly1305>,
+    /// Still open, but the store takes nothing more that they sealed.
+    retiring: BTreeSet<String>,
+}
+
+impl Ring {
+    /// A ring of one key, which is active.
+    pub fn new(key_id: &str, key: &[u8; 32]) -> Self {
+        let mut ring = Self { active: key_id.to_owned(), keys: BTreeMap::new(), retiring: BTreeSet::new() };
+        ring.add(key_id, key);
+        ring
+    }
+
+    /// Adds a key that opens.
+    pub fn add(&mut self, key_id: &str, key: &[u8; 32]) {
+        self.keys.insert(key_id.to_owned(), XChaCha20Poly1305::new(key.into()));
+    }
+
+    /// Id of the key that seals.
+    pub fn active(&self) -> &str {
+        &self.active
+    }
+
+    /// Ids of all keys.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.keys.keys().map(String::as_str)
+    }
+
+    /// Whether the ring has this key.
+    pub fn has(&self, key_id: &str) -> bool {
+        self.keys.contains_key(key_id)
+    }
 }
 
 /// What a record is bound to besides its key.
@@ -77,24 +116,70 @@ pub struct Opened<T> {
 }
 
 impl Sealer {
-    /// A ring of one key.
+    /// With a ring of one key.
     pub fn new(key_id: &str, key: &[u8; 32]) -> Self {
-        let cipher = XChaCha20Poly1305::new(key.into());
-        Self { active: key_id.to_owned(), keys: BTreeMap::from([(key_id.to_owned(), cipher)]) }
+        Ring::new(key_id, key).into()
+    }
+
+    /// The ring in force.
+    pub fn ring(&self) -> Arc<Ring> {
+        self.ring.load_full()
+    }
+
+    /// Seals with the active key of another ring, and opens with its keys, from now on.
+    pub fn replace(&self, ring: Ring) {
+        self.ring.store(Arc::new(ring));
+    }
+
+    /// From now on the store takes nothing more that this key sealed; it goes on opening. Refused for the active key.
+    pub fn begin_retiring(&self, key_id: &str) -> bool {
+        let mut ring = Ring::clone(&self.ring());
+        let may = ring.active != key_id && ring.has(key_id);
+        if may {
+            ring.retiring.insert(key_id.to_owned());
+            self.replace(ring);
+        }
+        may
+    }
+
+    /// Whether the store may take a record sealed so: by a key that is there to stay.
+    pub fn may_be_stored(&self, sealed: &[u8]) -> bool {
+        let ring = self.ring.load();
+        key_id_of(sealed).is_some_and(|id| ring.has(&id) && !ring.retiring.contains(&id))
     }
 
     /// Seals a record.
     pub fn seal<T: Serialize>(&self, key: &Key, binding: Binding<'_>, content: &T) -> Result<Bytes, SealError> {
         let plain = Zeroizing::new(serde_json::to_vec(content).map_err(|_| SealError::Malformed(key.to_string()))?);
+        self.seal_bytes(key, binding, &plain)
+    }
+
+    /// Seals an opened record anew with the active key, as its next version. Nothing where that key sealed it already.
+    pub fn reseal(&self, key: &Key, sealed: &[u8]) -> Result<Option<Bytes>, SealError> {
+        if key_id_of(sealed).as_deref() == Some(self.ring.load().active()) {
+            return Ok(None);
+        }
+        let (envelope, plain) = self.open_bytes(key, sealed)?;
+        let binding = Binding { uid: &envelope.uid, version: envelope.version + 1 };
+        self.seal_bytes(key, binding, &plain).map(Some)
+    }
+
+    /// Whether a record opens, without looking at what is in it.
+    pub fn check(&self, key: &Key, sealed: &[u8]) -> Result<(), SealError> {
+        self.open_bytes(key, sealed).map(|_| ())
+    }
+
+    fn seal_bytes(&self, key: &Key, binding: Binding<'_>, plain: &[u8]) -> Result<Bytes, SealError> {
+        let ring = self.ring.load();
         let mut nonce = [0u8; 24];
         getrandom::fill(&mut nonce).map_err(|e| SealError::Random(e.to_string()))?;
-        let aad = associated_data(&self.active, key, binding);
-        let cipher = &self.keys[&self.active];
+        let aad = associated_data(&ring.active, key, binding);
+        let cipher = &ring.keys[&ring.active];
         let ciphertext = cipher
-            .encrypt(&XNonce::from(nonce), Payload { msg: &plain, aad: &aad })
+            .encrypt(&XNonce::from(nonce), Payload { msg: plain, aad: &aad })
             .map_err(|_| SealError::Malformed(key.to_string()))?;
         let envelope = Envelope {
-            key_id: self.active.clone(),
+            key_id: ring.active.clone(),
             uid: binding.uid.to_owned(),
             version: binding.version,
             nonce: STANDARD.encode(nonce),
@@ -105,9 +190,16 @@ impl Sealer {
 
     /// Opens a record that was sealed for exactly this key.
     pub fn open<T: DeserializeOwned>(&self, key: &Key, sealed: &[u8]) -> Result<Opened<T>, SealError> {
+        let (envelope, plain) = self.open_bytes(key, sealed)?;
+        let content = serde_json::from_slice(&plain).map_err(|_| SealError::Malformed(key.to_string()))?;
+        Ok(Opened { uid: envelope.uid, version: envelope.version, content })
+    }
+
+    fn open_bytes(&self, key: &Key, sealed: &[u8]) -> Result<(Envelope, Zeroizing<Vec<u8>>), SealError> {
         let malformed = || SealError::Malformed(key.to_string());
         let envelope: Envelope = serde_json::from_slice(sealed).map_err(|_| malformed())?;
-        let cipher = self
+        let ring = self.ring.load();
+        let cipher = ring
             .keys
             .get(&envelope.key_id)
             .ok_or_else(|| SealError::UnknownKey { key: key.to_string(), key_id: envelope.key_id.clone() })?;
@@ -120,9 +212,24 @@ impl Sealer {
             .decrypt(&XNonce::from(nonce), Payload { msg: &ciphertext, aad: &aad })
             .map(Zeroizing::new)
             .map_err(|_| SealError::DoesNotOpen(key.to_string()))?;
-        let content = serde_json::from_slice(&plain).map_err(|_| malformed())?;
-        Ok(Opened { uid: envelope.uid, version: envelope.version, content })
+        Ok((envelope, plain))
     }
+}
+
+impl From<Ring> for Sealer {
+    fn from(ring: Ring) -> Self {
+        Self { ring: ArcSwap::from_pointee(ring) }
+    }
+}
+
+/// Id of the key that sealed a record; nothing where it is no sealed record.
+pub fn key_id_of(sealed: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Head {
+        key_id: String,
+    }
+    serde_json::from_slice::<Head>(sealed).ok().map(|head| head.key_id)
 }
 
 /// Length-prefixed, so that no two bindings give the same bytes.

@@ -8,6 +8,7 @@
 //! ahead of a watch.
 
 mod history;
+mod migrations;
 mod readers;
 mod rows;
 mod schema;
@@ -28,7 +29,9 @@ use tokio::sync::{mpsc, oneshot};
 use self::history::History;
 use self::readers::Readers;
 use self::writer::{Command, Write, Writer};
+use super::anchor::{Anchor, AnchorError};
 use super::lock::{DirectoryLock, LockError};
+use super::sealed::SealError;
 use super::{Entry, Events, Freshness, Key, Kind, Revision, Store, StoreError};
 
 /// Name of the database in the data directory.
@@ -47,11 +50,20 @@ pub struct SqliteSettings {
     pub queue: usize,
     /// Counts acknowledged writes.
     pub writes: Counter,
+    /// What the database must not be behind. Without one, older copies are not found out: only for tests.
+    pub anchor: Option<Arc<Anchor>>,
 }
 
 impl Default for SqliteSettings {
     fn default() -> Self {
-        Self { history_events: 100_000, history_bytes: 256 << 20, readers: 2, queue: 1024, writes: Counter::default() }
+        Self {
+            history_events: 100_000,
+            history_bytes: 256 << 20,
+            readers: 2,
+            queue: 1024,
+            writes: Counter::default(),
+            anchor: None,
+        }
     }
 }
 
@@ -62,7 +74,10 @@ pub enum OpenError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// Written by a newer version of the program.
-    #[error("{path} has schema version {found}, and this program knows versions up to {known}: use the newer program")]
+    #[error(
+        "{path} has schema version {found}, and this program knows versions up to {known}. Nothing was changed. Use the \
+         newer program; to go back, restore a backup that the older one made"
+    )]
     NewerSchema {
         /// The database.
         path: PathBuf,
@@ -72,13 +87,35 @@ pub enum OpenError {
         known: i64,
     },
     /// The file is damaged, or no database of ours. It is left as it is.
-    #[error("{path} is damaged: {why}; restore it from a backup")]
+    #[error(
+        "{path} is damaged: {why}. Nothing was changed. `bailiwick restore` puts a backup in its place and keeps it beside"
+    )]
     Corrupt {
         /// The database.
         path: PathBuf,
         /// What was found.
         why: String,
     },
+    /// Records are sealed with a key that is not here.
+    #[error(
+        "{path} holds {records} records that were sealed with the master key {keys}, which is not here. Nothing was \
+         changed. Put the key back from where it was kept; without it those accounts, tokens and cluster credentials \
+         are lost"
+    )]
+    LostKey {
+        /// The database.
+        path: PathBuf,
+        /// Ids of the missing keys.
+        keys: String,
+        /// Number of records.
+        records: u64,
+    },
+    /// A record that says where the store stands does not open.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The database is behind its anchor, or one of the two is not there.
+    #[error(transparent)]
+    Anchor(#[from] AnchorError),
     /// The directory or the file cannot be used.
     #[error("{path}: {why}")]
     Io {
@@ -103,16 +140,20 @@ impl SqliteStore {
     ///
     /// Reads the whole file once to find damage. Call it outside of async code, or accept that it blocks.
     pub fn open(directory: &Path, settings: SqliteSettings) -> Result<Self, OpenError> {
-        let SqliteSettings { history_events, history_bytes, readers, queue, writes } = settings;
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(|e| OpenError::Io { path: directory.to_owned(), why: e.to_string() })?;
-        let lock = DirectoryLock::acquire(directory)?;
+        let lock = lock(directory)?;
+        Self::open_locked(directory, lock, settings)
+    }
+
+    /// As [`SqliteStore::open`], by who holds the lock already.
+    pub fn open_locked(directory: &Path, lock: DirectoryLock, settings: SqliteSettings) -> Result<Self, OpenError> {
+        let SqliteSettings { history_events, history_bytes, readers, queue, writes, anchor } = settings;
         let path = directory.join(FILE);
-        let (connection, start) = schema::open(&path)?;
+        let (connection, start) = schema::open(&path, anchor.as_deref())?;
         let history = Arc::new(History::new(start.newest));
         let readers = Arc::new(Readers::new(path.clone(), readers));
         let (commands, received) = mpsc::channel(queue);
-        let writer = Writer::new(connection, lock, start, history.clone(), history_events, history_bytes);
+        let mut writer = Writer::new(connection, lock, start, history.clone(), history_events, history_bytes);
+        writer.anchor = anchor;
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || writer.run(received));
         let thread = thread.map_err(|e| OpenError::Io { path, why: e.to_string() })?;
         Ok(Self { readers, history, commands, writes, thread: Mutex::new(Some(thread)) })
@@ -147,6 +188,18 @@ impl Drop for SqliteStore {
         }
         self.readers.close();
     }
+}
+
+/// Makes a data directory where it is missing, and takes its lock.
+pub fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.map_err(|e| OpenError::Io { path: directory.to_owned(), why: e.to_string() })?;
+    Ok(DirectoryLock::acquire(directory)?)
+}
+
+/// Whether a data directory has a database.
+pub fn exists(directory: &Path) -> bool {
+    directory.join(FILE).exists()
 }
 
 fn closed() -> StoreError {

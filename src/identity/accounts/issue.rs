@@ -234,7 +234,8 @@ impl Inner {
         }
         let mut alike: Vec<_> = live.into_iter().filter(|token| is_sign_in(token) == signing_in).collect();
         if signing_in {
-            alike.sort_by_key(|token| token.revision);
+            // By age; a record that was sealed anew has a new revision.
+            alike.sort_by(|a, b| (&a.record.created_at, a.revision).cmp(&(&b.record.created_at, b.revision)));
             let too_many = (alike.len() + 1).saturating_sub(self.policy.max_sign_ins.max(1));
             for token in &alike[..too_many] {
                 self.remove(token).await?;

@@ -1,38 +1,17 @@
 //! The database file: creation, checks at start, errors.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, named_params};
 use tracing::info;
 
-use super::super::{Revision, StoreError};
-use super::{OpenError, rows};
-
-/// Version of the schema that this program writes.
-const VERSION: i64 = 1;
-
-/// Objects are the truth, events how it came about. `STRICT` keeps types; `revision` is the only counter.
-const CREATE: &str = "
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
-    CREATE TABLE objects (
-        kind TEXT NOT NULL,
-        name TEXT NOT NULL,
-        revision INTEGER NOT NULL UNIQUE,
-        value BLOB NOT NULL,
-        PRIMARY KEY (kind, name)
-    ) STRICT;
-    CREATE TABLE events (
-        revision INTEGER PRIMARY KEY,
-        kind TEXT NOT NULL,
-        name TEXT NOT NULL,
-        type TEXT NOT NULL,
-        value BLOB,
-        previous BLOB
-    ) STRICT;
-    INSERT INTO meta (name, value) VALUES ('schema', 1), ('compacted', 0);
-";
+use super::super::anchor::{Anchor, AnchorError, Anchored};
+use super::super::sealed::key_id_of;
+use super::super::{EPOCH, Key, Kind, Revision, StoreError};
+use super::{OpenError, migrations, rows};
 
 /// Where the history stands at start.
 #[derive(Debug, Clone, Copy)]
@@ -45,22 +24,27 @@ pub(super) struct Start {
     pub(super) bytes: u64,
 }
 
-/// Opens the database for the writer, makes it where it is missing, and checks it.
-pub(super) fn open(path: &Path) -> Result<(Connection, Start), OpenError> {
+/// Opens the database for the writer, makes it where it is missing, and checks it: that it is ours, of a known version,
+/// sound, not behind its anchor, and that its records can be opened.
+pub(super) fn open(path: &Path, anchor: Option<&Anchor>) -> Result<(Connection, Start), OpenError> {
+    if let Some(anchor) = anchor.filter(|_| !path.exists()) {
+        // Before the file is made: SQLite would throw away a log that was left without its database.
+        check_nothing_was(path, anchor)?;
+    }
     let io = |e: std::io::Error| OpenError::Io { path: path.to_owned(), why: e.to_string() };
     create_private(path).map_err(io)?;
     let classify = |error| classify(path, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(classify)?;
     configure(&connection).map_err(classify)?;
-    prepare(&mut connection, path)?;
+    prepare(&mut connection, path, anchor)?;
     let start = start(&connection).map_err(classify)?;
     info!(path = %path.display(), revision = %start.newest, events = start.events, "store opened");
     Ok((connection, start))
 }
 
 /// SQLite gives its other files the mode of the database.
-fn create_private(path: &Path) -> std::io::Result<()> {
+pub(super) fn create_private(path: &Path) -> std::io::Result<()> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(0o600))?;
@@ -84,27 +68,68 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "journal_size_limit", 64 << 20, |_| Ok(()))
 }
 
-/// Makes the tables, or checks that they are ours, of a known version and sound.
-fn prepare(connection: &mut Connection, path: &Path) -> Result<(), OpenError> {
+/// Makes the tables, or checks that they are ours, of a known version and sound, and leads older ones to this version.
+fn prepare(connection: &mut Connection, path: &Path, anchor: Option<&Anchor>) -> Result<(), OpenError> {
     let classify = |error| classify(path, error);
     let corrupt = |why: String| OpenError::Corrupt { path: path.to_owned(), why };
     let tables = "SELECT count(*), count(*) FILTER (WHERE name = 'meta') FROM sqlite_schema WHERE type = 'table'";
     let (tables, meta): (i64, i64) =
         connection.query_row(tables, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(classify)?;
     if tables == 0 {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(classify)?;
-        transaction.execute_batch(CREATE).map_err(classify)?;
-        return transaction.commit().map_err(classify);
+        let store_id = match anchor {
+            Some(anchor) => first_anchor(path, anchor, Revision(0), 0)?,
+            None => migrations::new_store_id().map_err(|why| corrupt(why.to_string()))?,
+        };
+        return migrations::create(connection, store_id).map_err(classify);
     }
     if meta == 0 {
         return Err(corrupt("it is a database of another program".into()));
     }
-    let version = "SELECT value FROM meta WHERE name = 'schema'";
-    let found: i64 = connection.query_row(version, [], |row| row.get(0)).map_err(classify)?;
-    if found > VERSION {
-        return Err(OpenError::NewerSchema { path: path.to_owned(), found, known: VERSION });
+    let found = version(connection).map_err(classify)?;
+    if found > migrations::VERSION {
+        return Err(OpenError::NewerSchema { path: path.to_owned(), found, known: migrations::VERSION });
     }
-    let check: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(classify)?;
+    check_sound(connection, path, QUICK)?;
+    if let Some(anchor) = anchor {
+        check_keys(connection, path, anchor)?;
+    }
+    if found < migrations::VERSION {
+        let store_id = match anchor {
+            // A database without an identity has no anchor yet, unless a copy of it was migrated before.
+            Some(anchor) => {
+                let (newest, epoch) = position(connection, path, anchor)?;
+                let store_id = first_anchor(path, anchor, newest, epoch)?;
+                check_position(path, anchor, store_id, newest, epoch)?;
+                store_id
+            }
+            None => migrations::new_store_id().map_err(|why| corrupt(why.to_string()))?,
+        };
+        migrations::migrate(connection, path, found, store_id)?;
+    }
+    if let Some(anchor) = anchor {
+        let (newest, epoch) = position(connection, path, anchor)?;
+        let store_id = migrations::store_id(connection).map_err(classify)?;
+        let store_id = store_id.ok_or_else(|| corrupt("it has no identity".into()))?;
+        check_position(path, anchor, store_id, newest, epoch)?;
+        // What is there now is what people see from now on.
+        anchor.raise(newest, Some(epoch))?;
+    }
+    Ok(())
+}
+
+/// Version of the schema of a database of ours.
+pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("SELECT value FROM meta WHERE name = 'schema'", [], |row| row.get(0))
+}
+
+/// Looks for damage in pages and rows. `PRAGMA integrity_check` holds indexes against their tables, too.
+const QUICK: &str = "PRAGMA quick_check(1)";
+
+/// That the file is not damaged and its history goes with its objects.
+pub(super) fn check_sound(connection: &Connection, path: &Path, check: &str) -> Result<(), OpenError> {
+    let classify = |error| classify(path, error);
+    let corrupt = |why: String| OpenError::Corrupt { path: path.to_owned(), why };
+    let check: String = connection.query_row(check, [], |row| row.get(0)).map_err(classify)?;
     if check != "ok" {
         return Err(corrupt(check));
     }
@@ -114,6 +139,90 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), OpenError> {
         return Err(corrupt("objects are newer than the history".into()));
     }
     Ok(())
+}
+
+/// That every sealed record is of a key that is there.
+fn check_keys(connection: &Connection, path: &Path, anchor: &Anchor) -> Result<(), OpenError> {
+    let ring = anchor.sealer().ring();
+    let used = keys_used(connection).map_err(|error| classify(path, error))?;
+    let (lost, records) =
+        used.into_iter().filter(|(id, _)| !ring.has(id)).fold((vec![], 0), |(mut lost, records), (id, count)| {
+            lost.push(id);
+            (lost, records + count)
+        });
+    if lost.is_empty() {
+        Ok(())
+    } else {
+        Err(OpenError::LostKey { path: path.to_owned(), keys: lost.join(", "), records })
+    }
+}
+
+/// Ids of the keys that sealed the records, and how many each.
+pub(super) fn keys_used(connection: &Connection) -> rusqlite::Result<BTreeMap<String, u64>> {
+    let mut used = BTreeMap::new();
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_sealed()) {
+        let mut statement = connection.prepare_cached("SELECT value FROM objects WHERE kind = :kind")?;
+        let mut values = statement.query(named_params! { ":kind": kind.as_str() })?;
+        while let Some(row) = values.next()? {
+            // One that is no sealed record needs no key; who reads it says so.
+            if let Some(id) = key_id_of(row.get_ref(0)?.as_blob()?) {
+                *used.entry(id).or_default() += 1;
+            }
+        }
+    }
+    Ok(used)
+}
+
+/// Revision and epoch that the database stands at.
+pub(super) fn position(connection: &Connection, path: &Path, anchor: &Anchor) -> Result<(Revision, u64), OpenError> {
+    let newest = rows::newest(connection).map_err(|error| classify(path, error))?;
+    let key = Key::new(Kind::Platform, EPOCH);
+    let epoch = match rows::get(connection, &key).map_err(|error| classify(path, error))?.0 {
+        Some(entry) => anchor.sealer().open::<u64>(&key, &entry.value)?.content,
+        None => 0,
+    };
+    Ok((newest, epoch))
+}
+
+fn check_position(
+    database: &Path,
+    anchor: &Anchor,
+    store_id: u64,
+    newest: Revision,
+    epoch: u64,
+) -> Result<(), AnchorError> {
+    let (database, path) = (database.to_owned(), anchor.path().to_owned());
+    let Some(anchored) = anchor.anchored() else { return Err(AnchorError::Missing { path, database }) };
+    if anchored.store_id != store_id {
+        return Err(AnchorError::Foreign { database, path });
+    }
+    if newest < anchored.floor || epoch < anchored.global_epoch {
+        return Err(AnchorError::Behind { database, newest, epoch, anchored });
+    }
+    Ok(())
+}
+
+/// That there was no store where there is none.
+fn check_nothing_was(database: &Path, anchor: &Anchor) -> Result<(), AnchorError> {
+    match anchor.anchored() {
+        Some(Anchored { floor: Revision(0), global_epoch: 0, .. }) | None => Ok(()),
+        Some(_) => Err(AnchorError::NoStore { database: database.to_owned(), path: anchor.path().to_owned() }),
+    }
+}
+
+/// The identity of a store that is about to get one. The anchor comes first: after a crash in between it is taken up
+/// here again, where the other way round there would be a store whose anchor is missing.
+fn first_anchor(database: &Path, anchor: &Anchor, floor: Revision, global_epoch: u64) -> Result<u64, OpenError> {
+    if floor == Revision(0) {
+        check_nothing_was(database, anchor)?;
+    }
+    if let Some(anchored) = anchor.anchored() {
+        return Ok(anchored.store_id);
+    }
+    let random = migrations::new_store_id();
+    let store_id = random.map_err(|why| OpenError::Io { path: database.to_owned(), why: why.to_string() })?;
+    anchor.make(Anchored { store_id, global_epoch, floor })?;
+    Ok(store_id)
 }
 
 fn start(connection: &Connection) -> rusqlite::Result<Start> {
@@ -128,11 +237,15 @@ fn start(connection: &Connection) -> rusqlite::Result<Start> {
     })
 }
 
-fn classify(path: &Path, error: rusqlite::Error) -> OpenError {
+pub(super) fn classify(path: &Path, error: rusqlite::Error) -> OpenError {
     let path = path.to_owned();
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             OpenError::Corrupt { path, why: error.to_string() }
+        }
+        Some(ErrorCode::DiskFull) => OpenError::Io { path, why: format!("{error}; nothing was changed; make room") },
+        Some(ErrorCode::ReadOnly) => {
+            OpenError::Io { path, why: format!("{error}; the service needs to write to file and directory") }
         }
         _ => OpenError::Io { path, why: error.to_string() },
     }

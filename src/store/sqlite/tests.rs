@@ -1,3 +1,5 @@
+mod anchoring;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -153,9 +155,9 @@ async fn refuses_a_newer_schema() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(&directory).unwrap());
     let connection = Connection::open(directory.path().join(FILE)).unwrap();
-    connection.execute("UPDATE meta SET value = 2 WHERE name = 'schema'", []).unwrap();
+    connection.execute("UPDATE meta SET value = 3 WHERE name = 'schema'", []).unwrap();
     drop(connection);
-    assert!(matches!(refusal(&directory), OpenError::NewerSchema { found: 2, known: 1, .. }));
+    assert!(matches!(refusal(&directory), OpenError::NewerSchema { found: 3, known: 2, .. }));
 }
 
 #[tokio::test]
@@ -203,7 +205,7 @@ async fn a_full_disk_refuses_whole_batches_and_recovers() {
     // A writer of the test's own, whose connection cannot grow the file.
     let lock = DirectoryLock::acquire(directory.path()).unwrap();
     let path = directory.path().join(FILE);
-    let (connection, start) = schema::open(&path).unwrap();
+    let (connection, start) = schema::open(&path, None).unwrap();
     connection.pragma_update_and_check(None, "max_page_count", 40, |_| Ok(())).unwrap();
     let history = Arc::new(History::new(start.newest));
     let (commands, received) = mpsc::channel(64);

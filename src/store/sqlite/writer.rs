@@ -7,14 +7,19 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehav
 use tokio::sync::{mpsc, oneshot};
 use tracing::error;
 
+use super::super::anchor::Anchor;
 use super::super::lock::DirectoryLock;
-use super::super::{Entry, Event, Key, Revision, StoreError};
+use super::super::{EPOCH, Entry, Event, Key, Kind, Revision, StoreError};
 use super::history::History;
 use super::rows;
 use super::schema::{Start, unavailable};
 
 /// Writes that share a transaction. More would delay the first of them.
 const BATCH: usize = 256;
+
+/// The anchor follows after so many changes at the latest. A restored store goes on further ahead than this, so that no
+/// revision is given twice.
+pub(super) const ANCHOR_EVERY: u64 = 10_000;
 
 /// What the writer is asked to do.
 pub(super) enum Command {
@@ -43,6 +48,9 @@ pub(super) struct Writer {
     /// Set when the kernel could not sync: what it dropped it may later report as written, so nothing is acknowledged
     /// until the process has been started again and the log was read from the disk.
     broken: Option<StoreError>,
+    pub(super) anchor: Option<Arc<Anchor>>,
+    /// What the anchor says, as far as this writer wrote it.
+    anchored: Revision,
 }
 
 /// Tells watches that the writer is gone, by panic too.
@@ -63,7 +71,17 @@ impl Writer {
         history_events: u64,
         history_bytes: u64,
     ) -> Self {
-        Self { connection, lock, history, at, history_events: history_events.max(1), history_bytes, broken: None }
+        Self {
+            connection,
+            lock,
+            history,
+            at,
+            history_events: history_events.max(1),
+            history_bytes,
+            broken: None,
+            anchor: None,
+            anchored: at.newest,
+        }
     }
 
     /// Works until the store is dropped or closed.
@@ -109,9 +127,14 @@ impl Writer {
         match outcome {
             Ok((results, at)) => {
                 self.at = at;
+                let anchored = self.anchor(&results);
                 self.history.publish(results.iter().filter_map(|result| result.as_ref().ok()).cloned().collect());
                 for ((_, reply), result) in batch.into_iter().zip(results) {
-                    let _ = reply.send(result.map(|event| event.revision()));
+                    let result = match (result, &anchored) {
+                        (Ok(event), Err(error)) if takes_away(&event) => Err(error.clone()),
+                        (result, _) => result.map(|event| event.revision()),
+                    };
+                    let _ = reply.send(result);
                 }
             }
             // Conflicts were found against changes that did not happen, so they are no answer either.
@@ -119,6 +142,33 @@ impl Writer {
                 for (_, reply) in batch {
                     let _ = reply.send(Err(error.clone()));
                 }
+            }
+        }
+    }
+
+    /// Raises the anchor where something was taken from somebody, before that is acknowledged. After a failure the
+    /// change stands and is seen, and is not acknowledged: a copy of the database from before it would still open.
+    fn anchor(&mut self, results: &[Result<Event, StoreError>]) -> Result<(), StoreError> {
+        let Some(anchor) = &self.anchor else { return Ok(()) };
+        let events = || results.iter().filter_map(|result| result.as_ref().ok());
+        if !events().any(takes_away) && self.at.newest.0 - self.anchored.0 < ANCHOR_EVERY {
+            return Ok(());
+        }
+        // An epoch that does not open ends everything by itself.
+        let epoch = events().rev().find_map(|event| match event {
+            Event::Put { entry, .. } if entry.key.kind == Kind::Platform && &*entry.key.name == EPOCH => {
+                anchor.sealer().open::<u64>(&entry.key, &entry.value).ok()
+            }
+            _ => None,
+        });
+        match anchor.raise(self.at.newest, epoch.map(|opened| opened.content)) {
+            Ok(()) => {
+                self.anchored = self.at.newest;
+                Ok(())
+            }
+            Err(why) => {
+                error!(%why, "the anchor could not be written");
+                Err(StoreError::Unavailable(format!("stored, but the anchor could not be written: {why}")))
             }
         }
     }
@@ -155,6 +205,17 @@ impl Writer {
         }
         transaction.commit()?;
         Ok((results, at))
+    }
+}
+
+/// Whether going back behind a change would give somebody what was taken: all but bookkeeping and what is new. An
+/// account and the epoch take by being new, too.
+fn takes_away(event: &Event) -> bool {
+    match (event.key().kind, event) {
+        (Kind::TokenUse | Kind::Ledger | Kind::Reservation, _) => false,
+        (Kind::Account | Kind::Platform, _) => true,
+        (_, Event::Put { created, .. }) => !created,
+        (_, Event::Delete { .. }) => true,
     }
 }
 
