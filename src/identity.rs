@@ -13,6 +13,7 @@ pub mod bootstrap;
 pub mod last_used;
 pub mod metadata;
 pub mod passwords;
+pub mod restoring;
 pub mod tokens;
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Serve(args) => serve::run(&args),
         Command::RecoverAdmin(args) => serve::recover_admin(&args),
+        Command::Backup(args) => serve::backup(&args),
+        Command::Restore(args) => serve::restore(&args),
         Command::Login(args) => client(login::login(args)),
         Command::Logout(args) => client(login::logout(args)),
         Command::Whoami(args) => client(login::whoami(args)),

@@ -1,9 +1,11 @@
 //! `bailiwick serve`: what it starts, in which order, and how it ends.
 
-pub mod admin_socket;
+mod admin_socket;
 mod audit_chain;
+mod host;
 pub mod master_key;
 pub mod operations;
+mod restore;
 mod timekeeper;
 
 use std::net::SocketAddr;
@@ -21,10 +23,11 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
+use self::host::{Host, Request};
 use crate::access::Access;
 use crate::api::{self, ApiParts, ApiState, PublicEndpoint};
 use crate::audit::{Audit, AuditSettings};
-use crate::cli::args::{RecoverAdminArgs, ServeArgs};
+use crate::cli::args::{BackupArgs, HostArgs, RecoverAdminArgs, RestoreArgs, ServeArgs};
 use crate::cli::exit::{Failure, Outcome};
 use crate::clock::Clock;
 use crate::clusters::Clusters;
@@ -67,14 +70,41 @@ pub fn run(args: &ServeArgs) -> Outcome {
 
 /// Gives the administrator a new one-time password, beside a running service or without one.
 pub fn recover_admin(args: &RecoverAdminArgs) -> Outcome {
-    let RecoverAdminArgs { config, data_dir } = args.clone();
-    let serve_args = ServeArgs { config, data_dir, ..ServeArgs::default() };
-    let settings = Settings::load(&serve_args).map_err(|why| Failure::Usage(why.to_string()))?;
-    let recovered = runtime()?.block_on(admin_socket::recover(&settings));
-    let password = recovered.map_err(|why| Failure::Failed(format!("{why:#}")))?;
+    let RecoverAdminArgs { host } = args;
+    let password = ask(host, Request::RecoverAdmin)?;
     println!("{}", *password);
     eprintln!("This is the new one-time password of {PLATFORM_ADMIN:?}; it must be changed at the next sign-in.");
     Ok(())
+}
+
+/// Copies the store into a file, beside a running service or without one.
+pub fn backup(args: &BackupArgs) -> Outcome {
+    let BackupArgs { file, host } = args;
+    let file = admin_socket::absolute(file).map_err(|why| Failure::Usage(format!("{why:#}")))?;
+    println!("{}", *ask(host, Request::Backup { file })?);
+    Ok(())
+}
+
+/// Puts a backup, or the database that is there, in the place of the store. The service must not run.
+pub fn restore(args: &RestoreArgs) -> Outcome {
+    let RestoreArgs { file, as_it_is: _, host } = args;
+    let settings = host_settings(host)?;
+    let restored = runtime()?.block_on(restore::restore(&settings, file.as_deref()));
+    println!("{}", restored.map_err(|why| Failure::Failed(format!("{why:#}")))?);
+    Ok(())
+}
+
+fn host_settings(args: &HostArgs) -> Outcome<Settings> {
+    let HostArgs { config, data_dir } = args.clone();
+    let serve_args = ServeArgs { config, data_dir, ..ServeArgs::default() };
+    Settings::load(&serve_args).map_err(|why| Failure::Usage(why.to_string()))
+}
+
+/// Asks for what only the host may do; progress goes to standard error.
+fn ask(args: &HostArgs, request: Request) -> Outcome<Zeroizing<String>> {
+    let settings = host_settings(args)?;
+    let asked = runtime()?.block_on(admin_socket::ask(&settings, request, |text| eprintln!("{text}")));
+    asked.map_err(|why| Failure::Failed(format!("{why:#}")))
 }
 
 fn proxy_settings(given: &config::Proxy) -> ProxySettings {
@@ -215,7 +245,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     tasks.spawn(until(shutdown.child_token(), chain.clone().keep(audit.clone())));
     tasks.spawn(until(shutdown.child_token(), timekeeper.clone().keep()));
     tasks.spawn(until(shutdown.child_token(), follow_index(index.clone(), metrics.clone())));
-    admin_socket::start(&settings.data_dir, dyn_store, sealer, shutdown.child_token(), &tasks)?;
+    let host = Host { data_dir: settings.data_dir.clone(), store: dyn_store, sealer };
+    admin_socket::start(host, shutdown.child_token(), &tasks)?;
 
     let doors = Arc::new(Doors {
         proxy: proxy.clone(),

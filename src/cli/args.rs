@@ -14,7 +14,7 @@ mod serve;
 
 pub use clusters::{ClusterArgs, ClusterCommand};
 pub use projects::{NamespaceCommand, ProjectArgs, ProjectCommand};
-pub use serve::{RecoverAdminArgs, ServeArgs};
+pub use serve::{BackupArgs, HostArgs, RecoverAdminArgs, RestoreArgs, ServeArgs};
 
 /// Access and project isolation for fleets of Kubernetes clusters.
 #[derive(Debug, Parser)]
@@ -32,6 +32,10 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Give the administrator a new password, on the host of the service.
     RecoverAdmin(RecoverAdminArgs),
+    /// Copy the store into a file, on the host of the service, which may run.
+    Backup(BackupArgs),
+    /// Put a backup in the place of the store, on the host of the service, which must not run.
+    Restore(RestoreArgs),
     /// Sign in and remember it; adds the context `bailiwick` to the kubeconfig.
     Login(LoginArgs),
     /// Sign out: the token is revoked and forgotten.

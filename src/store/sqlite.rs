@@ -7,9 +7,11 @@
 //! Reads run on a few read-only connections and return only once watches can see what they saw: no reader is ever
 //! ahead of a watch.
 
+pub mod backup;
 mod history;
 mod migrations;
 mod readers;
+pub mod restore;
 mod rows;
 mod schema;
 mod writer;

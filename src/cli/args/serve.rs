@@ -54,6 +54,17 @@ pub struct ServeArgs {
     pub accept_clock: bool,
 }
 
+/// Which service, for commands on its host.
+#[derive(Debug, Clone, Default, Args)]
+pub struct HostArgs {
+    /// Configuration file (TOML) of the service.
+    #[arg(long, env = "BAILIWICK_SERVE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Data directory of the service.
+    #[arg(long, env = "BAILIWICK_SERVE_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
 /// Options of `recover-admin`.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "\
@@ -62,10 +73,50 @@ Prints a one-time password, to be changed at the next sign-in. Works beside a ru
 Example:
   sudo -u bailiwick bailiwick recover-admin --data-dir /var/lib/bailiwick")]
 pub struct RecoverAdminArgs {
-    /// Configuration file (TOML).
-    #[arg(long, env = "BAILIWICK_SERVE_CONFIG", value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Data directory of the service.
-    #[arg(long, env = "BAILIWICK_SERVE_DATA_DIR", value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
+    /// Which service.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// Options of `backup`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+The backup is of one moment, checked, and of mode 0600; nothing is ever overwritten. It works beside a running service, which \
+goes on meanwhile and writes the file itself, and without one. It holds the store only: the master key, which it takes to \
+restore it, and the audit log are kept apart.
+
+Example:
+  sudo -u bailiwick bailiwick backup /backup/bailiwick-$(date +%F) --data-dir /var/lib/bailiwick")]
+pub struct BackupArgs {
+    /// File to be made.
+    pub file: PathBuf,
+    /// Which service.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// Options of `restore`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+The service must be stopped. Everything is checked first; the database that was there is kept beside the new one. Every \
+session and token is dead afterwards, those in the backup included, and clients list everything anew. Where the database \
+that was there can still be read, passwords, suspensions and disabled accounts are taken over from it, and accounts that \
+were deleted since the backup come back suspended: a restore lets nobody in who was put out.
+
+Cut short, the same command begins anew.
+
+Examples:
+  bailiwick restore /backup/bailiwick-2026-01-01 --data-dir /var/lib/bailiwick
+  bailiwick restore --as-it-is --data-dir /var/lib/bailiwick     # an older database file was put back, or the anchor is lost")]
+pub struct RestoreArgs {
+    /// A file that `bailiwick backup` made.
+    #[arg(required_unless_present = "as_it_is", conflicts_with = "as_it_is")]
+    pub file: Option<PathBuf>,
+    /// Accept the database that is in the data directory, although it is older than what was acknowledged, or nobody can
+    /// tell.
+    #[arg(long)]
+    pub as_it_is: bool,
+    /// Which service.
+    #[command(flatten)]
+    pub host: HostArgs,
 }

@@ -16,6 +16,9 @@ fn what_is_accepted() {
     for line in [
         "serve --data-dir d --listen 127.0.0.1:0",
         "recover-admin --data-dir d",
+        "backup b --data-dir d",
+        "restore b --data-dir d",
+        "restore --as-it-is",
         "login https://x.example.com",
         "login https://x.example.com --username jane --password-stdin --ca-file ca.pem --no-kubeconfig",
         "logout",
@@ -64,6 +67,8 @@ fn what_is_refused_and_names_the_flag() {
         ("user set-password --must-change --password-stdin", "NAME"),
         ("whoami --token bwk_x_y", "--token"),
         ("kubeconfig -o a --merge b", "--merge"),
+        ("restore", "FILE"),
+        ("restore b --as-it-is", "--as-it-is"),
         ("kubeconfig --expires soon", "--expires"),
         ("token create --audience both", "--audience"),
         ("cluster import demo", "--kubeconfig"),

@@ -107,6 +107,8 @@ impl Writer {
         }
         drop(received);
         drop(ending);
+        // Readers may still have the file open; without this the log would stay, and the file alone would be half of it.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         drop(self.connection);
         drop(self.lock);
         if let Some(done) = close {
