@@ -25,6 +25,7 @@ test: ## All tests; those with a real Kubernetes build it the first time
 	@tests/kubernetes/build.sh kubectl $(firstword $(KUBECTLS)) >/dev/null
 	cargo test --locked --all-targets
 	cd tests/kubernetes && CGO_ENABLED=0 go vet -trimpath ./... && CGO_ENABLED=0 go test -trimpath ./...
+	cd tests/network && CGO_ENABLED=0 go vet -trimpath ./... && CGO_ENABLED=0 go test -trimpath ./...
 
 test-kubectls: ## kubectl 1.32 to 1.35, each in full; `make test` has 1.36 and 1.32 only
 	@for version in $(KUBECTLS); do tests/kubernetes/build.sh kubectl $$version >/dev/null || exit; done

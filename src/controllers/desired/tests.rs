@@ -121,6 +121,42 @@ fn isolation_closes_both_directions_and_leaves_dns() {
     }
 }
 
+/// What a network policy simulator judges in `tests/network`. After a change:
+/// `BAILIWICK_REGENERATE=1 cargo test --lib desired`, then look at the difference and commit it.
+#[test]
+fn the_policies_that_are_judged_are_those_that_are_written() {
+    let share = Share::new();
+    let folder = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/network/generated");
+    for (level, isolation) in [
+        ("none", NetworkIsolation::None),
+        ("project", NetworkIsolation::Project),
+        ("namespace", NetworkIsolation::Namespace),
+    ] {
+        let isolated = ProjectSpec { network_isolation: isolation, ..ProjectSpec::default() };
+        let open = ProjectSpec::default();
+        let other = "99999999-0000-4000-8000-000000000000";
+        let mut items = vec![];
+        for (namespace, project, project_uid, spec) in [
+            ("shop-dev", "shop", UID, &isolated),
+            ("shop-test", "shop", UID, &isolated),
+            // Of a project that had the name before.
+            ("shop-old", "shop", other, &open),
+            ("bank-dev", "bank", other, &open),
+        ] {
+            let place = Place { namespace, project, project_uid, ..place(spec, &share) };
+            items.push(namespace::desired(&place));
+            items.extend(network::desired(&place));
+        }
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let (path, text) = (folder.join(format!("{level}.json")), format!("{list:#}\n"));
+        if std::env::var_os("BAILIWICK_REGENERATE").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == text, "{} is not what is written; see this test", path.display());
+    }
+}
+
 #[test]
 fn everything_in_a_namespace_is_labelled_as_ours_and_walls_come_first() {
     let (mut spec, share) = (ProjectSpec::default(), Share::new());
