@@ -10,6 +10,7 @@
 
 pub mod acts;
 mod calls;
+pub mod contest;
 pub mod desired;
 pub mod kinds;
 mod observed;
@@ -34,6 +35,7 @@ use crate::store::{Revision, Store};
 use crate::tenancy::Tenancy;
 
 pub use acts::{ActError, NamespaceActs};
+pub use contest::Pace;
 use shared::Shared;
 pub use shared::{NamespaceState, Phase};
 use worker::Worker;
@@ -70,7 +72,20 @@ impl Controllers {
         metrics: Arc<Metrics>,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
-        let shared = Arc::new(Shared::new(index, store, tenancy.clone(), metrics));
+        Self::start_with(index, store, clients, tenancy, metrics, Pace::default(), shutdown)
+    }
+
+    /// [`Controllers::start`] with another patience towards others who apply what is ours.
+    pub fn start_with(
+        index: Arc<Index>,
+        store: Arc<dyn Store>,
+        clients: Arc<dyn HousekeepingClients>,
+        tenancy: Arc<Tenancy>,
+        metrics: Arc<Metrics>,
+        pace: Pace,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
+        let shared = Arc::new(Shared::new(index, store, tenancy.clone(), metrics, pace));
         let tasks = vec![
             tokio::spawn(tenancy.run(shutdown.clone())),
             tokio::spawn(status::run(shared.clone(), shutdown.clone())),

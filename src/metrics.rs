@@ -56,6 +56,8 @@ pub struct Metrics {
     pub cluster_usable: Family<ClusterLabel, Gauge>,
     /// Rounds of the controllers.
     pub reconciles: Family<ClusterResultLabel, Counter>,
+    /// Objects of ours in the cluster that somebody else keeps changing.
+    pub contested: Family<ClusterLabel, Gauge>,
     /// Attempts to sign in.
     pub logins: Family<LoginResultLabel, Counter>,
 }
@@ -98,6 +100,7 @@ impl Metrics {
             index_generation: Level::default(),
             cluster_usable: Family::default(),
             reconciles: Family::default(),
+            contested: Family::default(),
             logins: Family::default(),
         };
         metrics.register();
@@ -121,6 +124,7 @@ impl Metrics {
             index_generation,
             cluster_usable,
             reconciles,
+            contested,
             logins,
         } = self;
         registry.register("requests", "Requests answered", requests.clone());
@@ -137,6 +141,7 @@ impl Metrics {
         registry.register("index_generation", "Versions of the index so far", index_generation.clone());
         registry.register("cluster_usable", "Whether requests to the cluster may be sent", cluster_usable.clone());
         registry.register("reconcile", "Rounds of the controllers", reconciles.clone());
+        registry.register("contested", "Objects of ours that somebody else keeps changing", contested.clone());
         registry.register("logins", "Attempts to sign in", logins.clone());
     }
 
@@ -158,6 +163,7 @@ impl Metrics {
     pub fn forget_cluster(&self, cluster: &str) {
         let cluster: std::sync::Arc<str> = cluster.into();
         self.cluster_usable.remove(&ClusterLabel { cluster: cluster.clone() });
+        self.contested.remove(&ClusterLabel { cluster: cluster.clone() });
         for kind in UpstreamError::ALL {
             self.upstream_errors.remove(&ClusterErrorLabel { cluster: cluster.clone(), kind });
         }

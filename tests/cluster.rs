@@ -15,6 +15,7 @@ mod cluster {
     #[macro_use]
     mod harness;
 
+    mod appliers;
     mod ask;
     mod controllers;
     mod forwarding;

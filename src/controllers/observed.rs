@@ -10,7 +10,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, ResourceExt as _};
 
-use super::kinds::ObjectKind;
+use super::kinds::{ObjectKind, is_managed};
 use crate::clusters::names::{FIELD_MANAGER, MANAGED, MANAGED_VALUE};
 
 /// Seconds after which a watch is opened anew. A connection that died without a word is noticed after this time.
@@ -25,7 +25,8 @@ pub(super) fn watch_all(client: &Client) -> SelectAll<BoxStream<'static, Seen>> 
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
         let config = match kind {
-            ObjectKind::Namespace => config,
+            // NetworkPolicies of others can open what is isolated.
+            ObjectKind::Namespace | ObjectKind::NetworkPolicy => config,
             _ => config.labels(&format!("{MANAGED}={MANAGED_VALUE}")),
         };
         watch(api, config).default_backoff().map(move |event| (kind, event)).boxed()
@@ -129,8 +130,23 @@ impl Observed {
 
     /// The objects of ours of a kind in a namespace.
     pub(super) fn ours(&self, kind: ObjectKind, namespace: &str) -> Vec<Arc<DynamicObject>> {
+        self.all(kind, namespace).filter(|object| is_managed(object)).cloned().collect()
+    }
+
+    /// Names of the NetworkPolicies of others in a namespace that let something through. One without rules lets nothing
+    /// through that is not let through anyway.
+    pub(super) fn opened_by(&self, namespace: &str) -> Vec<String> {
+        let lets = |policy: &DynamicObject| {
+            let rules = |direction| policy.data.get("spec").and_then(|spec| spec.get(direction)?.as_array());
+            ["ingress", "egress"].into_iter().filter_map(rules).any(|rules| !rules.is_empty())
+        };
+        let others = self.all(ObjectKind::NetworkPolicy, namespace).filter(|policy| !is_managed(policy));
+        others.filter(|policy| lets(policy)).map(|policy| policy.name_any()).collect()
+    }
+
+    fn all(&self, kind: ObjectKind, namespace: &str) -> impl Iterator<Item = &Arc<DynamicObject>> {
         let objects = self.kinds.get(&kind).and_then(|kept| kept.objects.get(namespace));
-        objects.into_iter().flat_map(|objects| objects.values().cloned()).collect()
+        objects.into_iter().flat_map(BTreeMap::values)
     }
 
     /// One object.
@@ -155,16 +171,22 @@ fn touched(kind: ObjectKind, object: &DynamicObject) -> Touched {
     }
 }
 
-/// Keeps of the field managers only that we are one: the rest is most of the object's size.
+/// Keeps of the field managers who they are, not what is theirs: that is most of the object's size.
 fn trim(mut object: DynamicObject) -> DynamicObject {
-    if let Some(managers) = &mut object.metadata.managed_fields {
-        managers.retain(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER));
-        managers.truncate(1);
-        for entry in managers {
-            entry.fields_v1 = None;
-        }
+    for entry in object.metadata.managed_fields.iter_mut().flatten() {
+        entry.fields_v1 = None;
     }
     object
+}
+
+/// The field manager beside us that changed the object last.
+pub(super) fn other_manager(object: &DynamicObject) -> Option<String> {
+    let managers = object.metadata.managed_fields.iter().flatten();
+    let others = managers.filter(|entry| {
+        entry.manager.as_deref().is_some_and(|name| name != FIELD_MANAGER)
+            && entry.subresource.as_deref().unwrap_or_default().is_empty()
+    });
+    others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0)).and_then(|entry| entry.manager.clone())
 }
 
 /// Whether we are a field manager of the object: it was made or kept by us, not only labelled like ours.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::contest::{Contest, Pace};
 use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::store::{Revision, Store};
@@ -51,6 +52,10 @@ pub struct NamespaceState {
     pub hard: BTreeMap<String, String>,
     /// Use against them as the cluster counts it.
     pub used: BTreeMap<String, String>,
+    /// Objects of ours that somebody else keeps changing.
+    pub contested: Vec<Contest>,
+    /// Where the project is isolated: NetworkPolicies of others that let more through.
+    pub opened_by: Vec<String>,
 }
 
 /// How a cluster as a whole is doing; becomes its condition `Reconciled`.
@@ -66,15 +71,22 @@ pub(super) struct Shared {
     pub(super) index: Arc<Index>,
     pub(super) store: Arc<dyn Store>,
     pub(super) tenancy: Arc<Tenancy>,
+    pub(super) pace: Pace,
     namespaces: RwLock<HashMap<String, HashMap<String, NamespaceState>>>,
     clusters: RwLock<HashMap<String, ClusterState>>,
     changes: watch::Sender<u64>,
 }
 
 impl Shared {
-    pub(super) fn new(index: Arc<Index>, store: Arc<dyn Store>, tenancy: Arc<Tenancy>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        index: Arc<Index>,
+        store: Arc<dyn Store>,
+        tenancy: Arc<Tenancy>,
+        metrics: Arc<Metrics>,
+        pace: Pace,
+    ) -> Self {
         let (namespaces, clusters) = Default::default();
-        Self { index, store, tenancy, metrics, namespaces, clusters, changes: watch::channel(0).0 }
+        Self { index, store, tenancy, pace, metrics, namespaces, clusters, changes: watch::channel(0).0 }
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::index::Snapshot;
 use crate::records::Claim;
 use crate::resources::condition::set_condition;
-use crate::resources::project::NamespaceStatus;
+use crate::resources::project::{ContestedObject, NamespaceStatus, NetworkIsolation};
 use crate::resources::{Cluster, Condition, Project, ProjectStatus};
 use crate::store::{Key, Kind, Revision, StoreError};
 
@@ -126,7 +126,15 @@ fn project_status(
             None => (Phase::Pending.as_str().to_owned(), waiting(snapshot, claim)),
         };
         if let Some(state) = state {
-            (status.hard, status.used) = (state.hard, state.used);
+            (status.hard, status.used, status.opened_by) = (state.hard, state.used, state.opened_by);
+            let contested = state.contested.into_iter();
+            status.contested = contested
+                .map(|contest| ContestedObject {
+                    kind: format!("{:?}", contest.kind),
+                    name: contest.name,
+                    manager: contest.manager,
+                })
+                .collect();
         }
         namespaces.insert((&claim.cluster, &claim.namespace), status);
     }
@@ -162,11 +170,63 @@ fn project_status(
     };
     let mut conditions = old.conditions.clone();
     set_condition(&mut conditions, condition("Ready", status, reason, &message, now));
+    let isolated =
+        snapshot.projects.get(name).is_some_and(|p| p.object.spec.network_isolation != NetworkIsolation::None);
+    special_conditions(&mut conditions, &namespaces.values().collect::<Vec<_>>(), isolated, now);
     ProjectStatus {
         conditions,
         ready: status.to_owned(),
         namespace_count: u32::try_from(claims.iter().filter(|(claim, _)| !claim.releasing).count()).unwrap_or(u32::MAX),
         namespaces: namespaces.into_values().collect(),
+    }
+}
+
+/// `Isolated` and `Contested`.
+fn special_conditions(
+    conditions: &mut Vec<Condition>,
+    namespaces: &[&NamespaceStatus],
+    isolated: bool,
+    now: Timestamp,
+) {
+    let opened: Vec<String> = namespaces
+        .iter()
+        .filter(|status| !status.opened_by.is_empty())
+        .map(|status| format!("{} on {}: {}", status.name, status.cluster, status.opened_by.join(", ")))
+        .collect();
+    if !isolated {
+        conditions.retain(|condition| condition.type_ != "Isolated");
+    } else if opened.is_empty() {
+        set_condition(conditions, condition("Isolated", "True", "AsWanted", "", now));
+    } else {
+        let message = format!(
+            "NetworkPolicies of others let more through than the project's isolation: {}; the cluster's administrator \
+             can delete them, or members while networkIsolation is None",
+            some(&opened)
+        );
+        set_condition(conditions, condition("Isolated", "False", "OtherPolicies", &message, now));
+    }
+    let contested: Vec<String> = namespaces
+        .iter()
+        .flat_map(|status| status.contested.iter().map(move |object| (status, object)))
+        .map(|(status, object)| {
+            let ContestedObject { kind, name, manager } = object;
+            let who = manager.as_deref().map_or("somebody".to_owned(), |manager| format!("field manager {manager:?}"));
+            format!("{who} keeps changing {kind} {name} in namespace {} on {}", status.name, status.cluster)
+        })
+        .collect();
+    if !contested.is_empty() {
+        let message = format!("{}; it is put right ever more rarely until that stops", some(&contested));
+        set_condition(conditions, condition("Contested", "True", "AnotherApplier", &message, now));
+    } else if conditions.iter().any(|condition| condition.type_ == "Contested") {
+        set_condition(conditions, condition("Contested", "False", "Settled", "", now));
+    }
+}
+
+/// The first few of a list.
+fn some(list: &[String]) -> String {
+    match list.len().saturating_sub(3) {
+        0 => list.join("; "),
+        more => format!("{}; and {more} more", list[..3].join("; ")),
     }
 }
 

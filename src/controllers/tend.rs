@@ -6,14 +6,16 @@ use kube::api::DynamicObject;
 use kube::{Client, ResourceExt as _};
 
 use super::calls::{self, CallError, api};
+use super::contest::{Contests, Object};
 use super::desired::{self, NotYet, Place};
 use super::kinds::{ObjectKind, is_managed};
-use super::observed::{Observed, kept_by_us};
+use super::observed::{Observed, kept_by_us, other_manager};
 use super::shared::{NamespaceState, Phase, Shared};
 use crate::clusters::names::{PROJECT, PROJECT_UID, ROLE_BINDINGS_QUOTA_KEY};
 use crate::clusters::probe::PROBE_NAMESPACE;
 use crate::index::{Snapshot, Stored};
 use crate::records::Claim;
+use crate::resources::project::NetworkIsolation;
 
 /// What came of one look at a namespace.
 #[derive(Default)]
@@ -24,6 +26,8 @@ pub(super) struct Outcome {
     pub(super) deleted: Vec<(ObjectKind, DynamicObject)>,
     /// Its state, for a claim.
     pub(super) state: Option<NamespaceState>,
+    /// Objects that were not as they must be, and who changed them last.
+    pub(super) righted: Vec<(Object, Option<String>)>,
     /// Whether to try again by and by.
     pub(super) again: bool,
 }
@@ -35,6 +39,7 @@ pub(super) struct Sight<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) observed: &'a Observed,
     pub(super) shared: &'a Shared,
+    pub(super) contests: &'a Contests,
 }
 
 /// Whose a namespace is, seen from a claim.
@@ -93,6 +98,9 @@ impl Sight<'_> {
             message,
             hard,
             used,
+            // Who else applies it is known when this is settled.
+            contested: vec![],
+            opened_by: self.opened_by(&claim.object),
         });
         outcome
     }
@@ -146,7 +154,9 @@ impl Sight<'_> {
         let kept = if moved { &BTreeSet::new() } else { &names };
         self.revoke(&claim.namespace, kept, outcome).await?;
         self.remove_others(&claim.namespace, &names, outcome).await?;
-        if !ObjectKind::Namespace.agrees(&namespace, &wanted) {
+        let object = (claim.namespace.clone(), ObjectKind::Namespace, claim.namespace.clone());
+        if !ObjectKind::Namespace.agrees(&namespace, &wanted) && !self.contests.held(&object) {
+            outcome.righted.push((object, other_manager(&namespace)));
             let applied = calls::apply(&namespaces, ObjectKind::Namespace, &claim.namespace, &wanted).await?;
             outcome.written.push((ObjectKind::Namespace, applied));
         }
@@ -187,6 +197,11 @@ impl Sight<'_> {
         if seen.is_some_and(|seen| kind.agrees(seen, object)) {
             return Ok(());
         }
+        let key = (namespace.to_owned(), kind, name.to_owned());
+        if self.contests.held(&key) {
+            return Ok(());
+        }
+        outcome.righted.push((key, seen.and_then(|seen| other_manager(seen))));
         let api = api(self.client, kind, namespace);
         if let Some(seen) = seen.filter(|seen| kind == ObjectKind::RoleBinding && other_role(seen, object)) {
             // A binding's role cannot be changed.
@@ -235,6 +250,14 @@ impl Sight<'_> {
             outcome.deleted.push((kind, DynamicObject::clone(&seen)));
         }
         Ok(())
+    }
+
+    fn opened_by(&self, claim: &Claim) -> Vec<String> {
+        let project = self.snapshot.projects.get(claim.project.as_str()).map(|project| &project.object.spec);
+        match project.map(|spec| spec.network_isolation) {
+            None | Some(NetworkIsolation::None) => vec![],
+            Some(NetworkIsolation::Project | NetworkIsolation::Namespace) => self.observed.opened_by(&claim.namespace),
+        }
     }
 
     /// What the cluster says of the quota, without the cap that projects need not know of.

@@ -1,6 +1,7 @@
 //! The task of one cluster.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +13,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::calls::{self, api};
+use super::contest::{Contests, Object};
 use super::desired;
 use super::kinds::{ObjectKind, is_managed};
-use super::observed::{Observed, Seen, Touched, kept_by_us, watch_all};
+use super::observed::{Observed, Seen, Touched, kept_by_us, other_manager, watch_all};
 use super::shared::{ClusterState, Phase, Shared};
 use super::tend::{Outcome, Sight};
 use crate::clusters::manifest::tenant_groups;
 use crate::clusters::names::{GROUPS_POLICY, LEGACY_IMPERSONATE, ROLE_PREFIX};
 use crate::clusters::probe::probe_role;
 use crate::index::{Impersonation, Snapshot};
-use crate::metrics::{ClusterResultLabel, Success};
+use crate::metrics::{ClusterLabel, ClusterResultLabel, Success};
 use crate::store::Revision;
 
 /// Namespaces that are worked on at the same time.
@@ -32,20 +34,16 @@ const BATCH: usize = 64;
 const RESYNC: Duration = Duration::from_secs(60);
 /// First and longest pause before a namespace that failed is tried again; doubled each time.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
-/// After so many reverts within [`CONTEST_TIME`] somebody else keeps applying; each next revert waits so long.
-const CONTESTS: u32 = 5;
-const CONTEST_TIME: Duration = Duration::from_secs(60);
 
-/// What a namespace's objects are computed from, as revisions.
-type Basis = (Revision, Revision, Revision);
+/// What a namespace's objects are computed from: revisions of claim and ledger, and what the project's spec says. Not the
+/// project's revision, which each change of its status raises.
+type Basis = (Revision, u64, Revision);
 
-/// Failures and reverts of one namespace.
-#[derive(Debug, Clone)]
+/// Failures of one namespace.
+#[derive(Debug, Clone, Default)]
 struct Trouble {
     failures: u32,
-    reverts: u32,
-    since: Instant,
-    // When to look again, where that is asked for.
+    // When to try again, where that is asked for.
     due: Option<Instant>,
 }
 
@@ -64,11 +62,17 @@ pub(super) struct Worker {
     // Of namespaces that were brought to what they must be.
     done: HashMap<String, Basis>,
     troubles: HashMap<String, Trouble>,
+    contests: Contests,
+    // What each project's spec says, as a hash, and the revision that it was read from.
+    specs: HashMap<String, (Revision, u64)>,
+    // The ClusterRoles as they were wanted last.
+    roles_done: BTreeMap<String, serde_json::Value>,
     last: Option<Arc<Snapshot>>,
 }
 
 impl Worker {
     pub(super) fn new(cluster: String, cluster_uid: String, client: Client, shared: Arc<Shared>) -> Self {
+        let contests = Contests::new(shared.pace);
         Self {
             cluster,
             cluster_uid,
@@ -82,6 +86,9 @@ impl Worker {
             roles_due: None,
             done: HashMap::new(),
             troubles: HashMap::new(),
+            contests,
+            specs: HashMap::new(),
+            roles_done: BTreeMap::new(),
             last: None,
         }
     }
@@ -93,7 +100,8 @@ impl Worker {
         resync.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut worked, mut lapsed) = (false, false);
         loop {
-            let due = self.troubles.values().filter_map(|trouble| trouble.due).chain(self.roles_due).min();
+            let due = self.troubles.values().filter_map(|trouble| trouble.due).chain(self.roles_due);
+            let due = due.chain(self.contests.due()).min();
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
@@ -147,7 +155,7 @@ impl Worker {
         }
     }
 
-    /// Something happened in a namespace. One that waits because it failed or is contested goes on waiting.
+    /// Something happened in a namespace. One that waits because it failed goes on waiting.
     fn touch(&mut self, namespace: String) {
         if self.troubles.get(&namespace).is_none_or(|trouble| trouble.due.is_none()) {
             self.dirty.insert(namespace);
@@ -175,6 +183,12 @@ impl Worker {
             self.roles_due = None;
             self.roles_dirty = true;
         }
+        for namespace in self.contests.take_due(now) {
+            match namespace.as_str() {
+                "" => self.roles_dirty = true,
+                _ => self.touch(namespace),
+            }
+        }
         for (namespace, trouble) in &mut self.troubles {
             if trouble.due.is_some_and(|due| due <= now) {
                 trouble.due = None;
@@ -189,15 +203,17 @@ impl Worker {
             return;
         }
         self.roles_dirty = true;
+        self.read_specs(snapshot);
         let roles = self.last.as_ref().is_some_and(|last| last.roles.ptr_eq(&snapshot.roles));
         let mut claimed = HashSet::new();
         for claim in snapshot.claims_on(&self.cluster) {
             let namespace = &claim.object.namespace;
             claimed.insert(namespace.as_str());
-            let basis = basis(snapshot, &claim.object.project, claim.revision, &self.cluster);
+            let basis = self.basis(snapshot, &claim.object.project, claim.revision);
             if self.done.get(namespace) != Some(&basis) {
                 // What is wanted changed: no reason to wait any longer.
                 self.troubles.remove(namespace);
+                self.contests.forget(namespace);
                 self.dirty.insert(namespace.clone());
             } else if !roles && self.troubles.get(namespace).is_none_or(|trouble| trouble.due.is_none()) {
                 self.dirty.insert(namespace.clone());
@@ -207,6 +223,7 @@ impl Worker {
             self.done.keys().filter(|namespace| !claimed.contains(namespace.as_str())).cloned().collect();
         for namespace in unclaimed {
             self.done.remove(&namespace);
+            self.contests.forget(&namespace);
             self.dirty.insert(namespace);
         }
         self.last = Some(snapshot.clone());
@@ -225,7 +242,8 @@ impl Worker {
             self.dirty.remove(namespace);
         }
         let outcomes: Vec<(String, Outcome)> = {
-            let sight = Sight { client: &self.client, snapshot, observed: &self.observed, shared: &self.shared };
+            let Self { client, observed, shared, contests, .. } = &*self;
+            let sight = Sight { client, snapshot, observed, shared, contests };
             let cluster = self.cluster.as_str();
             futures::stream::iter(batch)
                 .map(|namespace| async move {
@@ -243,8 +261,7 @@ impl Worker {
     }
 
     fn settle(&mut self, snapshot: &Snapshot, namespace: String, outcome: Outcome) {
-        let Outcome { written, deleted, mut state, again } = outcome;
-        let wrote = !written.is_empty() || !deleted.is_empty();
+        let Outcome { written, deleted, righted, mut state, again } = outcome;
         let result = if again { Success::Error } else { Success::Ok };
         let label = ClusterResultLabel { cluster: self.cluster.as_str().into(), result };
         self.shared.metrics.reconciles.get_or_create(&label).inc();
@@ -256,41 +273,27 @@ impl Worker {
         }
         let now = Instant::now();
         let claim = snapshot.claim(&self.cluster, &namespace);
-        let basis = claim.map(|claim| basis(snapshot, &claim.object.project, claim.revision, &self.cluster));
-        // A write with nothing new to want is a revert.
-        let reverted = wrote && !again && basis.is_some() && self.done.get(&namespace) == basis.as_ref();
-        match (again, reverted) {
-            (true, _) => {
-                let trouble = self.trouble(&namespace, now);
-                trouble.failures = trouble.failures.saturating_add(1);
-                trouble.due = Some(now + jittered(backoff(trouble.failures)));
-            }
-            (false, true) => {
-                let trouble = self.trouble(&namespace, now);
-                trouble.failures = 0;
-                if now.duration_since(trouble.since) > CONTEST_TIME {
-                    trouble.reverts = 0;
-                    trouble.since = now;
-                }
-                trouble.reverts += 1;
-                if trouble.reverts >= CONTESTS {
-                    trouble.due = Some(now + jittered(CONTEST_TIME));
-                    warn!(cluster = self.cluster, namespace, "somebody else keeps changing what is ours");
-                    if let Some(state) = &mut state {
-                        "contested: somebody else keeps changing what is managed here".clone_into(&mut state.message);
-                    }
+        let basis = claim.map(|claim| self.basis(snapshot, &claim.object.project, claim.revision));
+        if again {
+            let trouble = self.troubles.entry(namespace.clone()).or_default();
+            trouble.failures = trouble.failures.saturating_add(1);
+            trouble.due = Some(now + jittered(backoff(trouble.failures)));
+        } else {
+            self.troubles.remove(&namespace);
+            // To put something right with nothing new to want is a revert.
+            if basis.is_some() && self.done.get(&namespace) == basis.as_ref() {
+                for (object, manager) in righted {
+                    self.revert(object, manager, now);
                 }
             }
-            (false, false) => {
-                let settled = self
-                    .troubles
-                    .get(&namespace)
-                    .is_some_and(|trouble| trouble.due.is_none() && now.duration_since(trouble.since) > CONTEST_TIME);
-                if settled {
-                    self.troubles.remove(&namespace);
-                } else if let Some(trouble) = self.troubles.get_mut(&namespace) {
-                    trouble.failures = 0;
-                }
+            self.contests.looked(&namespace, now);
+        }
+        if let Some(state) = &mut state {
+            state.contested = self.contests.of(&namespace);
+            if state.phase == Phase::Ready && !state.contested.is_empty() {
+                let who: Vec<String> = state.contested.iter().map(ToString::to_string).collect();
+                state.message =
+                    format!("contested: {}; it is put right ever more rarely until that stops", who.join(", "));
             }
         }
         match basis {
@@ -305,9 +308,36 @@ impl Worker {
         self.shared.set_namespace(&self.cluster, &namespace, state);
     }
 
-    fn trouble(&mut self, namespace: &str, now: Instant) -> &mut Trouble {
-        let new = Trouble { failures: 0, reverts: 0, since: now, due: None };
-        self.troubles.entry(namespace.to_owned()).or_insert(new)
+    fn revert(&mut self, object: Object, manager: Option<String>, now: Instant) {
+        let (namespace, kind, name) = object.clone();
+        if self.contests.reverted(object, manager.clone(), now) {
+            warn!(cluster = self.cluster, namespace, ?kind, name, manager, "somebody else keeps changing what is ours");
+        }
+    }
+
+    fn read_specs(&mut self, snapshot: &Snapshot) {
+        let Self { specs, cluster, .. } = self;
+        specs.retain(|project, _| snapshot.projects.contains_key(project.as_str()));
+        for claim in snapshot.claims_on(cluster) {
+            let Some(project) = snapshot.projects.get(claim.object.project.as_str()) else { continue };
+            if specs.get(&claim.object.project).is_none_or(|(revision, _)| *revision != project.revision) {
+                let metadata = &project.object.metadata;
+                let going = metadata.deletion_timestamp.is_some();
+                let mut hasher = DefaultHasher::new();
+                // A spec always has a JSON form; without one its revision would have to do.
+                match serde_json::to_vec(&project.object.spec) {
+                    Ok(spec) => (&metadata.uid, going, spec).hash(&mut hasher),
+                    Err(_) => project.revision.hash(&mut hasher),
+                }
+                specs.insert(claim.object.project.clone(), (project.revision, hasher.finish()));
+            }
+        }
+    }
+
+    fn basis(&self, snapshot: &Snapshot, project: &str, claim: Revision) -> Basis {
+        let spec = self.specs.get(project).map(|(_, spec)| *spec).unwrap_or_default();
+        let ledger = snapshot.ledgers.get(format!("{project}/{}", self.cluster).as_str());
+        (claim, spec, ledger.map(|ledger| ledger.revision).unwrap_or_default())
     }
 
     /// Keeps the ClusterRoles; what failed, for people.
@@ -317,14 +347,21 @@ impl Worker {
         let wanted = desired::roles::desired(snapshot, &self.cluster, &self.listed_groups().await);
         for (name, object) in &wanted {
             let seen = self.observed.get(ObjectKind::ClusterRole, "", name);
-            if seen.is_some_and(|seen| ObjectKind::ClusterRole.agrees(seen, object)) {
+            let key = (String::new(), ObjectKind::ClusterRole, name.clone());
+            if seen.is_some_and(|seen| ObjectKind::ClusterRole.agrees(seen, object)) || self.contests.held(&key) {
                 continue;
+            }
+            if self.roles_done.get(name) == Some(object) {
+                let manager = seen.and_then(|seen| other_manager(seen));
+                self.revert(key, manager, Instant::now());
             }
             match calls::apply(&roles, ObjectKind::ClusterRole, name, object).await {
                 Ok(applied) => self.observed.put(ObjectKind::ClusterRole, applied),
                 Err(error) => failures.push(format!("ClusterRole {name}: {error}")),
             }
         }
+        self.contests.looked("", Instant::now());
+        failures.extend(self.contests.of("").iter().map(|contest| format!("contested: {contest}")));
         for seen in self.observed.ours(ObjectKind::ClusterRole, "") {
             let name = seen.name_any();
             let ours = name.starts_with(ROLE_PREFIX) && name != probe_role() && is_managed(&seen) && kept_by_us(&seen);
@@ -336,6 +373,7 @@ impl Worker {
                 Err(error) => failures.push(format!("ClusterRole {name}: {error}")),
             }
         }
+        self.roles_done = wanted;
         let form = snapshot.observed.get(self.cluster.as_str()).map(|seen| seen.impersonation);
         if form == Some(Impersonation::Limited)
             && let Err(error) = self.keep_impersonation(snapshot).await
@@ -386,6 +424,9 @@ impl Worker {
                 }
             }
         }
+        let contested = i64::try_from(self.contests.count()).unwrap_or(i64::MAX);
+        let label = ClusterLabel { cluster: self.cluster.as_str().into() };
+        self.shared.metrics.contested.get_or_create(&label).set(contested);
         let (reason, message) = match failing.is_empty() {
             true => ("AsWanted", String::new()),
             false => ("Failing", format!("{} ({count} namespaces)", failing.join("; "))),
@@ -400,12 +441,6 @@ async fn sleep_until(due: Option<Instant>) {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
     }
-}
-
-fn basis(snapshot: &Snapshot, project: &str, claim: Revision, cluster: &str) -> Basis {
-    let owner = snapshot.projects.get(project).map(|project| project.revision).unwrap_or_default();
-    let ledger = snapshot.ledgers.get(format!("{project}/{cluster}").as_str());
-    (claim, owner, ledger.map(|ledger| ledger.revision).unwrap_or_default())
 }
 
 /// Whether two snapshots want the same of every cluster.
@@ -423,7 +458,7 @@ fn backoff(failures: u32) -> Duration {
 }
 
 /// Between three quarters and the whole of a time, so that what failed together does not come back together.
-fn jittered(time: Duration) -> Duration {
+pub(super) fn jittered(time: Duration) -> Duration {
     let mut byte = [0u8; 1];
     // Without random bytes the pause is simply the whole.
     if getrandom::fill(&mut byte).is_err() {

@@ -23,6 +23,7 @@ fn counts_under_the_promised_names() {
     metrics.index_revision.set(1 << 40);
     metrics.index_generation.set(5);
     metrics.cluster_usable.get_or_create(&ClusterLabel { cluster: cluster.clone() }).set(1);
+    metrics.contested.get_or_create(&ClusterLabel { cluster: cluster.clone() }).set(2);
     metrics.reconciles.get_or_create(&ClusterResultLabel { cluster, result: Success::Error }).inc();
     metrics.logins.get_or_create(&LoginResultLabel { result: LoginResult::BackOff }).inc();
     let text = metrics.encode();
@@ -42,6 +43,7 @@ fn counts_under_the_promised_names() {
         ("bailiwick_index_revision", "1099511627776"),
         ("bailiwick_index_generation", "5"),
         ("bailiwick_cluster_usable{cluster=\"demo\"}", "1"),
+        ("bailiwick_contested{cluster=\"demo\"}", "2"),
         ("bailiwick_reconcile_total{cluster=\"demo\",result=\"error\"}", "1"),
         ("bailiwick_logins_total{result=\"backoff\"}", "1"),
     ] {

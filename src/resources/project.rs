@@ -154,7 +154,7 @@ pub struct ContainerDefaults {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProjectStatus {
-    /// `Ready` and, where something is wrong, the rest.
+    /// `Ready`; `Isolated` where network isolation is asked for; `Contested` once another applier was fought.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The status of the condition `Ready`, for columns.
@@ -187,4 +187,23 @@ pub struct NamespaceStatus {
     /// Use against them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub used: BTreeMap<String, String>,
+    /// Objects of ours in it that another applier keeps changing; they are put right ever more rarely until that stops.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contested: Vec<ContestedObject>,
+    /// Where the project is isolated: NetworkPolicies of others that stand there and let more through.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub opened_by: Vec<String>,
+}
+
+/// An object of ours that another applier keeps changing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContestedObject {
+    /// Kind of the object.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Field manager of the other applier, where the cluster says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager: Option<String>,
 }

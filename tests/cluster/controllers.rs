@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bailiwick::clock;
 use bailiwick::clusters::names::*;
-use bailiwick::controllers::{ActError, Controllers, HousekeepingClients, NamespaceActs};
+use bailiwick::controllers::{ActError, Controllers, HousekeepingClients, NamespaceActs, Pace};
 use bailiwick::domain::names::{cluster_group, kubernetes_user, project_group};
 use bailiwick::index::{Index, Observation, ObservedCluster};
 use bailiwick::metrics::Metrics;
@@ -20,6 +20,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::appliers;
 use super::ask::*;
 use super::harness::*;
 
@@ -28,14 +29,15 @@ const CLUSTER_UID: &str = "c1d2e3f4-0000-4000-8000-000000000000";
 const SOON: Duration = Duration::from_secs(5);
 
 /// The service as far as controllers are concerned, over one real cluster.
-struct Service {
-    site: &'static Site,
-    store: Arc<dyn Store>,
-    index: Arc<Index>,
-    tenancy: Arc<Tenancy>,
-    controllers: Arc<Controllers>,
-    reachable: Arc<AtomicBool>,
-    shutdown: CancellationToken,
+pub struct Service {
+    pub site: &'static Site,
+    pub store: Arc<dyn Store>,
+    pub index: Arc<Index>,
+    pub tenancy: Arc<Tenancy>,
+    pub controllers: Arc<Controllers>,
+    pub metrics: Arc<Metrics>,
+    pub reachable: Arc<AtomicBool>,
+    pub shutdown: CancellationToken,
     _folder: tempfile::TempDir,
 }
 
@@ -77,18 +79,26 @@ impl Service {
         let shutdown = CancellationToken::new();
         tokio::spawn(observe(site, index.clone(), reachable.clone(), shutdown.clone()));
         let clients = Arc::new(Clients(site.housekeeping().await.client));
-        let controllers = Controllers::start(
+        let metrics = Arc::new(Metrics::new());
+        // As ever, only with less patience.
+        let pace = Pace {
+            pause: (Duration::from_millis(500), Duration::from_secs(2)),
+            quiet: Duration::from_secs(2),
+            ..Pace::default()
+        };
+        let controllers = Controllers::start_with(
             index.clone(),
             store.clone(),
             clients,
             tenancy.clone(),
-            Arc::new(Metrics::new()),
+            metrics.clone(),
+            pace,
             shutdown.clone(),
         );
-        Self { site, store, index, tenancy, controllers, reachable, shutdown, _folder: folder }
+        Self { site, store, index, tenancy, controllers, metrics, reachable, shutdown, _folder: folder }
     }
 
-    async fn put(&self, project: &Value) {
+    pub async fn put(&self, project: &Value) {
         let key = Key::new(Kind::Project, project["metadata"]["name"].as_str().unwrap());
         loop {
             let mut project = project.clone();
@@ -107,14 +117,25 @@ impl Service {
         }
     }
 
-    async fn status(&self, project: &str, namespace: &str) -> Value {
+    pub async fn status(&self, project: &str, namespace: &str) -> Value {
         let entry = self.store.get(&Key::new(Kind::Project, project)).await.unwrap().unwrap();
         let project: Value = serde_json::from_slice(&entry.value).unwrap();
         let namespaces = project["status"]["namespaces"].as_array().cloned().unwrap_or_default();
         namespaces.into_iter().find(|status| status["name"] == namespace).unwrap_or_default()
     }
 
-    async fn in_state(&self, project: &str, namespace: &str, state: &str) -> Value {
+    /// A condition of a project, once it has this status.
+    pub async fn condition(&self, project: &str, type_: &str, status: &str) -> Value {
+        until(&format!("{type_} of {project} is {status}"), || async {
+            let entry = self.store.get(&Key::new(Kind::Project, project)).await.unwrap().unwrap();
+            let found: Value = serde_json::from_slice(&entry.value).unwrap();
+            let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.into_iter().find(|condition| condition["type"] == type_ && condition["status"] == status)
+        })
+        .await
+    }
+
+    pub async fn in_state(&self, project: &str, namespace: &str, state: &str) -> Value {
         until(&format!("{namespace} of {project} is {state}"), || async {
             let status = self.status(project, namespace).await;
             (status["state"] == state).then_some(status)
@@ -155,12 +176,12 @@ async fn observe(site: &'static Site, index: Arc<Index>, reachable: Arc<AtomicBo
     }
 }
 
-fn uid(project: &str) -> String {
+pub fn uid(project: &str) -> String {
     let eight = project.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{eight:08x}-0000-4000-8000-000000000000")
 }
 
-fn project(name: &str, declared: &[&str], more: Value) -> Value {
+pub fn project(name: &str, declared: &[&str], more: Value) -> Value {
     let mut project = json!({
         "apiVersion": "bailiwick.dev/v1alpha1", "kind": "Project", "metadata": {"name": name, "uid": uid(name)},
         "spec": {"clusters": [{
@@ -181,7 +202,7 @@ fn pods(namespace: &str) -> String {
 }
 
 /// Waits no longer than [`SOON`].
-async fn soon<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
+pub async fn soon<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
     let start = Instant::now();
     while !ask().await {
         assert!(start.elapsed() < SOON, "not within {SOON:?}: {what}");
@@ -199,7 +220,10 @@ async fn projects_are_kept_true_in_a_real_cluster() {
     of_fifty_creations_for_three_places_three_succeed(&service).await;
     what_strangers_made_is_left_alone(&service).await;
     nothing_is_written_while_nothing_changes(&service).await;
-    who_keeps_changing_what_is_ours_is_named(&service).await;
+    a_deleted_project_is_cleaned_up(&service).await;
+    appliers::another_applier_of_other_fields_is_no_matter(&service).await;
+    appliers::another_applier_of_our_fields_is_named_and_left_alone_for_a_while(&service).await;
+    appliers::a_policy_that_opens_isolation_is_named(&service).await;
     a_move_leaves_no_right_behind(&service).await;
     what_is_no_longer_declared_goes(&service).await;
     a_name_is_reserved_while_a_cluster_is_out_of_reach(&service).await;
@@ -374,22 +398,7 @@ async fn nothing_is_written_while_nothing_changes(service: &Service) {
     }
 }
 
-async fn who_keeps_changing_what_is_ours_is_named(service: &Service) {
-    let admin = service.site.admin().await;
-    let quota = "/api/v1/namespaces/hill-fought/resourcequotas/bailiwick";
-    let free = service.index.snapshot().claims_on(CLUSTER).find(|c| c.object.project == "hill").unwrap().object.clone();
-    service.controllers.delete("hill", CLUSTER, &free.namespace, "jane").await.unwrap();
-    // The claim goes a moment before its share does.
-    until("a place is free", || async {
-        service.controllers.create("hill", CLUSTER, "hill-fought", "jane", clock::now()).await.ok()
-    })
-    .await;
-    let fight = until("the fight is given up", || async {
-        admin.must(merge(quota, json!({"spec": {"hard": {"pods": "400"}}}))).await;
-        let status = service.status("hill", "hill-fought").await;
-        status["message"].as_str().filter(|message| message.contains("contested")).map(str::to_owned)
-    });
-    fight.await;
+async fn a_deleted_project_is_cleaned_up(service: &Service) {
     service.tenancy.delete_project("hill", None, clock::now()).await.unwrap();
     until("the project is gone from the cluster", || async {
         (!service.tenancy.name_is_reserved("hill").await.unwrap()).then_some(())

@@ -73,6 +73,8 @@ impl AtOnce {
             message: String::new(),
             hard: BTreeMap::new(),
             used: BTreeMap::new(),
+            contested: vec![],
+            opened_by: vec![],
         })
     }
 }
