@@ -7,6 +7,8 @@
 pub mod body;
 mod budget;
 pub mod decide;
+#[cfg(test)]
+mod histories;
 mod meters;
 pub mod resolve;
 pub mod reviews;

@@ -300,4 +300,29 @@ mod tests {
         roles.insert("b".to_owned(), spec(&["gone"]));
         assert_eq!(effective_rules("a", &roles), Err(RoleError::Unknown("gone".into())));
     }
+
+    #[test]
+    fn a_diamond_is_no_circle_and_holds_by_either_side() {
+        let spec = |inherits: &[&str]| RoleSpec {
+            inherits: inherits.iter().map(|s| s.to_string()).collect(),
+            ..RoleSpec::default()
+        };
+        let mut roles: BTreeMap<String, RoleSpec> = [
+            ("top", spec(&["left", "right"])),
+            ("left", spec(&["bottom"])),
+            ("right", spec(&["bottom"])),
+            ("bottom", spec(&["viewer"])),
+        ]
+        .map(|(name, spec)| (name.to_owned(), spec))
+        .into();
+        let view = base_rules(Base::View);
+        assert_eq!(effective_rules("top", &roles).unwrap(), view, "each rule once");
+        roles.insert("left".to_owned(), spec(&[]));
+        assert_eq!(effective_rules("top", &roles).unwrap(), view, "by the other side");
+        roles.insert("right".to_owned(), spec(&[]));
+        assert_eq!(effective_rules("top", &roles).unwrap(), [], "by neither");
+        roles.insert("bottom".to_owned(), spec(&["top"]));
+        roles.insert("right".to_owned(), spec(&["bottom"]));
+        assert!(matches!(effective_rules("top", &roles), Err(RoleError::Cycle(_))));
+    }
 }

@@ -158,6 +158,66 @@ async fn a_grant_narrowed_to_another_namespace() {
     .await;
 }
 
+/// jane holds `top`, which inherits `middle`, which inherits the built-in member.
+async fn by_inheritance() -> World {
+    let world = World::start().await;
+    for (name, inherits) in [("middle", "member"), ("top", "middle")] {
+        world.create(Kind::AccessRole, name, json!({"inherits": [inherits]}), json!({})).await;
+    }
+    world.change(Kind::Project, "shop", |project| project["spec"]["roles"] = json!(["top"])).await;
+    world.change(Kind::Grant, "jane-shop", |grant| grant["spec"]["role"] = json!("top")).await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_link_of_inheritance() {
+    cut_by("link", by_inheritance().await, async |world: &World| {
+        world.change(Kind::AccessRole, "middle", |role| role["spec"]["inherits"] = json!([])).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_inherits_what_was_deleted() {
+    cut_by("broken", by_inheritance().await, async |world: &World| {
+        world.delete(Kind::AccessRole, "middle").await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_that_came_to_inherit_each_other() {
+    cut_by("circle", by_inheritance().await, async |world: &World| {
+        world.change(Kind::AccessRole, "middle", |role| role["spec"]["inherits"] = json!(["member", "top"])).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_the_project_no_longer_uses() {
+    cut_by("unused", by_inheritance().await, async |world: &World| {
+        world.change(Kind::Project, "shop", |project| project["spec"]["roles"] = json!([])).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_who_left_the_team() {
+    let world = World::start().await;
+    let members = json!({"memberUIDs": {"jane": "uid-jane", "joe": "uid-joe"}});
+    world.create(Kind::Team, "shop-people", json!({"users": ["jane", "joe"]}), members).await;
+    world
+        .change(Kind::Grant, "jane-shop", |grant| {
+            grant["spec"]["subject"] = json!({"kind": "Team", "name": "shop-people"});
+            grant["status"]["subjectUID"] = json!("uid-shop-people");
+        })
+        .await;
+    cut_by("team", world, async |world: &World| {
+        world.change(Kind::Team, "shop-people", |team| team["spec"]["users"] = json!(["joe"])).await;
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_moved_namespace() {
     cut_by("moved", World::start().await, async |world: &World| {

@@ -199,6 +199,14 @@ impl World {
         self.index.applied(revision).await.unwrap();
     }
 
+    /// Creates a resource with the UID `uid-<name>` and waits until decisions see it.
+    pub async fn create(&self, kind: Kind, name: &str, spec: Value, status: Value) {
+        let object = json!({"apiVersion": "bailiwick.dev/v1alpha1", "kind": kind.as_str(),
+            "metadata": {"name": name, "uid": format!("uid-{name}")}, "spec": spec, "status": status});
+        let revision = self.store.create(Key::new(kind, name), object.to_string().into()).await.unwrap();
+        self.index.applied(revision).await.unwrap();
+    }
+
     pub async fn delete(&self, kind: Kind, name: &str) -> Revision {
         let key = Key::new(kind, name);
         let entry = self.store.get(&key).await.unwrap().unwrap();
