@@ -63,7 +63,7 @@ pub struct Tls {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MasterKey {
-    /// File with 32 bytes, base64.
+    /// File with 32 bytes in base64 a line: the first line seals, all of them open. Read again when it changes.
     pub file: Option<PathBuf>,
 }
 

@@ -27,6 +27,7 @@ fn run(command: Command) -> Outcome {
         Command::RecoverAdmin(args) => serve::recover_admin(&args),
         Command::Backup(args) => serve::backup(&args),
         Command::Restore(args) => serve::restore(&args),
+        Command::Keys(args) => serve::keys(&args),
         Command::Login(args) => client(login::login(args)),
         Command::Logout(args) => client(login::logout(args)),
         Command::Whoami(args) => client(login::whoami(args)),

@@ -3,6 +3,7 @@
 mod admin_socket;
 mod audit_chain;
 mod host;
+mod keys;
 pub mod master_key;
 pub mod operations;
 mod restore;
@@ -24,10 +25,11 @@ use tracing::{error, info, warn};
 use zeroize::Zeroizing;
 
 use self::host::{Host, Request};
+use self::keys::Step;
 use crate::access::Access;
 use crate::api::{self, ApiParts, ApiState, PublicEndpoint};
 use crate::audit::{Audit, AuditSettings};
-use crate::cli::args::{BackupArgs, HostArgs, RecoverAdminArgs, RestoreArgs, ServeArgs};
+use crate::cli::args::{BackupArgs, HostArgs, KeysArgs, KeysCommand, RecoverAdminArgs, RestoreArgs, ServeArgs};
 use crate::cli::exit::{Failure, Outcome};
 use crate::clock::Clock;
 use crate::clusters::Clusters;
@@ -50,7 +52,7 @@ use crate::tls::ServerTls;
 
 /// Time that requests in flight have to finish after a signal.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often the certificate's files are looked at.
+/// How often the files of certificate and master keys are looked at.
 const RELOAD: Duration = Duration::from_secs(30);
 /// How often tokens that ran out are removed.
 const PURGE: Duration = Duration::from_secs(600);
@@ -91,6 +93,20 @@ pub fn restore(args: &RestoreArgs) -> Outcome {
     let settings = host_settings(host)?;
     let restored = runtime()?.block_on(restore::restore(&settings, file.as_deref()));
     println!("{}", restored.map_err(|why| Failure::Failed(format!("{why:#}")))?);
+    Ok(())
+}
+
+/// A step of the rotation of the master key, beside a running service or without one.
+pub fn keys(args: &KeysArgs) -> Outcome {
+    let KeysArgs { command, host } = args;
+    let step = match command.clone() {
+        KeysCommand::List => Step::List,
+        KeysCommand::Add => Step::Add,
+        KeysCommand::Activate { id } => Step::Activate { id },
+        KeysCommand::Rewrite => Step::Rewrite,
+        KeysCommand::Retire { id } => Step::Retire { id },
+    };
+    println!("{}", *ask(host, Request::Keys(step))?);
     Ok(())
 }
 
@@ -166,7 +182,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     let blocking = settings.clone();
     let counted = SqliteSettings { writes: metrics.store_writes.clone(), ..SqliteSettings::default() };
-    let Opened { store, sealer, anchor: _ } = tokio::task::spawn_blocking(move || open(&blocking, counted)).await??;
+    let opened = tokio::task::spawn_blocking(move || open(&blocking, counted)).await??;
+    let acts = Arc::new(Host::new(&settings, opened));
+    let (store, sealer) = (acts.store.clone(), acts.sealer.clone());
     let dyn_store: Arc<dyn Store> = store.clone();
     let chain = audit_chain::load(dyn_store.clone(), sealer.clone()).await?;
     let audit_settings = AuditSettings {
@@ -245,8 +263,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     tasks.spawn(until(shutdown.child_token(), chain.clone().keep(audit.clone())));
     tasks.spawn(until(shutdown.child_token(), timekeeper.clone().keep()));
     tasks.spawn(until(shutdown.child_token(), follow_index(index.clone(), metrics.clone())));
-    let host = Host { data_dir: settings.data_dir.clone(), store: dyn_store, sealer };
-    admin_socket::start(host, shutdown.child_token(), &tasks)?;
+    tasks.spawn(until(shutdown.child_token(), keep_keys(acts.clone())));
+    admin_socket::start(acts, shutdown.child_token(), &tasks)?;
 
     let doors = Arc::new(Doors {
         proxy: proxy.clone(),
@@ -338,6 +356,14 @@ async fn keep_certificate(mut reloader: crate::tls::Reloader) {
     loop {
         ticks.tick().await;
         reloader.reload();
+    }
+}
+
+async fn keep_keys(host: Arc<Host>) {
+    let mut ticks = tokio::time::interval(RELOAD);
+    loop {
+        ticks.tick().await;
+        host.keys.reload().await;
     }
 }
 

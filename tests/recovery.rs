@@ -5,6 +5,8 @@
 mod backups;
 #[path = "recovery/host.rs"]
 mod host;
+#[path = "recovery/keys.rs"]
+mod keys;
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "shared with tests that need other parts of it")]
 mod process;

@@ -14,7 +14,7 @@ mod serve;
 
 pub use clusters::{ClusterArgs, ClusterCommand};
 pub use projects::{NamespaceCommand, ProjectArgs, ProjectCommand};
-pub use serve::{BackupArgs, HostArgs, RecoverAdminArgs, RestoreArgs, ServeArgs};
+pub use serve::{BackupArgs, HostArgs, KeysArgs, KeysCommand, RecoverAdminArgs, RestoreArgs, ServeArgs};
 
 /// Access and project isolation for fleets of Kubernetes clusters.
 #[derive(Debug, Parser)]
@@ -36,6 +36,8 @@ pub enum Command {
     Backup(BackupArgs),
     /// Put a backup in the place of the store, on the host of the service, which must not run.
     Restore(RestoreArgs),
+    /// Rotate the master key, on the host of the service.
+    Keys(KeysArgs),
     /// Sign in and remember it; adds the context `bailiwick` to the kubeconfig.
     Login(LoginArgs),
     /// Sign out: the token is revoked and forgotten.

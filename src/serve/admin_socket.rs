@@ -46,14 +46,14 @@ enum Reply {
 }
 
 /// Opens the socket and answers on it until `shutdown`.
-pub(super) fn start(host: Host, shutdown: CancellationToken, tasks: &TaskTracker) -> anyhow::Result<()> {
+pub(super) fn start(host: Arc<Host>, shutdown: CancellationToken, tasks: &TaskTracker) -> anyhow::Result<()> {
     let path = host.data_dir.join(NAME);
     // Ours by the directory's lock; one that is there is left over from a crash.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).with_context(|| format!("{}", path.display()))?;
     // The directory is 0700, so that nobody else gets here before this.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    let (host, room, own) = (Arc::new(host), Arc::new(Semaphore::new(AT_ONCE)), tasks.clone());
+    let (room, own) = (Arc::new(Semaphore::new(AT_ONCE)), tasks.clone());
     tasks.spawn(async move {
         while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
             let Ok((stream, _)) = accepted else { continue };

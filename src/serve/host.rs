@@ -9,13 +9,14 @@ use tokio::sync::mpsc;
 use tracing::info;
 use zeroize::Zeroizing;
 
+use super::keys::{KeyRing, Step};
+use super::{Opened, master_key};
 use crate::clock;
 use crate::config::Settings;
 use crate::domain::roles::PLATFORM_ADMIN;
 use crate::identity::bootstrap;
-use crate::store::Store;
 use crate::store::sealed::Sealer;
-use crate::store::sqlite::{self, SqliteSettings, backup};
+use crate::store::sqlite::{self, SqliteSettings, SqliteStore, backup};
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +29,8 @@ pub(super) enum Request {
         /// Which; absolute.
         file: PathBuf,
     },
+    /// A step of the rotation of the master key.
+    Keys(Step),
 }
 
 /// Hears how far a request is.
@@ -36,11 +39,21 @@ pub(super) type Tell = mpsc::UnboundedSender<String>;
 /// What the requests work on.
 pub(super) struct Host {
     pub(super) data_dir: PathBuf,
-    pub(super) store: Arc<dyn Store>,
+    pub(super) store: Arc<SqliteStore>,
     pub(super) sealer: Arc<Sealer>,
+    pub(super) keys: KeyRing,
 }
 
 impl Host {
+    /// Over an open store.
+    pub(super) fn new(settings: &Settings, opened: Opened) -> Self {
+        let Opened { store, sealer, anchor } = opened;
+        let file = master_key::path(settings.master_key.file.as_deref(), &settings.data_dir);
+        let keys =
+            KeyRing { file, store: store.clone(), sealer: sealer.clone(), anchor, turn: tokio::sync::Mutex::default() };
+        Self { data_dir: settings.data_dir.clone(), store, sealer, keys }
+    }
+
     /// Does what is asked for; what it gives is for the operator's eyes only.
     pub(super) async fn perform(&self, request: Request, tell: Tell) -> anyhow::Result<Zeroizing<String>> {
         match request {
@@ -68,6 +81,7 @@ impl Host {
                     keys.join(", "),
                 )))
             }
+            Request::Keys(step) => Ok(Zeroizing::new(self.keys.step(step, &tell).await?)),
         }
     }
 }
@@ -79,9 +93,8 @@ pub(super) async fn alone(settings: &Settings, request: Request, tell: Tell) -> 
     }
     let blocking = settings.clone();
     let opened = tokio::task::spawn_blocking(move || super::open(&blocking, SqliteSettings::default())).await??;
-    let super::Opened { store, sealer, anchor: _ } = opened;
-    let host = Host { data_dir: settings.data_dir.clone(), store: store.clone(), sealer };
+    let host = Host::new(settings, opened);
     let done = host.perform(request, tell).await;
-    store.close().await;
+    host.store.close().await;
     done
 }

@@ -1,4 +1,7 @@
-//! The master key: what the sealed records are encrypted with. It is never in the database and never in a backup.
+//! The master keys: what the sealed records are encrypted with. They are never in the database and never in a backup.
+//!
+//! The file has one key a line, 32 bytes in base64. The first one seals, all of them open: to add a line distributes a
+//! key, to move it to the top activates it, to remove it retires it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use crate::store::sealed::Sealer;
+use crate::store::sealed::{Ring, Sealer};
 
 /// Name of the key that we make ourselves, in the data directory.
 const FILE: &str = "master.key";
@@ -25,7 +28,9 @@ pub enum MasterKeyError {
         source: io::Error,
     },
     /// The file is something else.
-    #[error("master key {path}: must be 32 bytes in base64, for example from `head -c 32 /dev/urandom | base64`")]
+    #[error(
+        "master key {path}: each line must be 32 bytes in base64, for example from `head -c 32 /dev/urandom | base64`"
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -44,42 +49,123 @@ pub enum MasterKeyError {
     Random(getrandom::Error),
 }
 
-/// Reads the given key, or the one in the data directory; makes that at the first start only.
+/// Where the keys are.
+pub fn path(given: Option<&Path>, data_dir: &Path) -> PathBuf {
+    given.map_or_else(|| data_dir.join(FILE), Path::to_owned)
+}
+
+/// Reads the given file, or the one in the data directory; makes that, with one key, at the first start only.
 pub fn load(given: Option<&Path>, data_dir: &Path, store_is_new: bool) -> Result<Sealer, MasterKeyError> {
-    let path = given.map_or_else(|| data_dir.join(FILE), Path::to_owned);
-    let key = match std::fs::read(&path) {
-        Ok(text) => decode(&Zeroizing::new(text)).ok_or(MasterKeyError::Malformed { path })?,
-        Err(why) if why.kind() == io::ErrorKind::NotFound && given.is_none() => {
+    let path = path(given, data_dir);
+    let keys = match Keys::read(&path) {
+        Err(MasterKeyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound && given.is_none() => {
             if !store_is_new {
                 return Err(MasterKeyError::Lost { path });
             }
-            make(&path)?
+            let keys = Keys(vec![new_key()?]);
+            create(&path, &keys.text())?;
+            keys
         }
-        Err(source) => return Err(MasterKeyError::Io { path, source }),
+        read => read?,
     };
-    let digest = Sha256::digest(*key);
-    let id: String = digest[..4].iter().map(|b| format!("{b:02x}")).collect();
-    Ok(Sealer::new(&id, &key))
+    Ok(keys.ring().into())
+}
+
+/// A key and its id.
+pub(super) type Named = (String, Zeroizing<[u8; 32]>);
+
+/// The keys of a file, the one that seals first.
+pub(super) struct Keys(pub(super) Vec<Named>);
+
+impl Keys {
+    /// Reads a file. There is at least one key in it.
+    pub(super) fn read(path: &Path) -> Result<Self, MasterKeyError> {
+        let text = std::fs::read(path).map_err(|source| MasterKeyError::Io { path: path.to_owned(), source })?;
+        let text = Zeroizing::new(text);
+        let mut keys: Vec<Named> = vec![];
+        for line in text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()) {
+            let key = decode(line).ok_or_else(|| MasterKeyError::Malformed { path: path.to_owned() })?;
+            let named = (id(&key), key);
+            if keys.iter().all(|(known, _)| *known != named.0) {
+                keys.push(named);
+            }
+        }
+        if keys.is_empty() { Err(MasterKeyError::Malformed { path: path.to_owned() }) } else { Ok(Self(keys)) }
+    }
+
+    /// Replaces the file, all or nothing.
+    pub(super) fn write(&self, path: &Path) -> Result<(), MasterKeyError> {
+        let io = |source| MasterKeyError::Io { path: path.to_owned(), source };
+        // One that another hand maintains, as those that are mounted into containers.
+        if path.symlink_metadata().map_err(io)?.is_symlink() {
+            let why = "a symbolic link; change the file where it comes from (one key a line, the first one seals)";
+            return Err(io(io::Error::new(io::ErrorKind::Unsupported, why)));
+        }
+        let mut fresh = path.as_os_str().to_owned();
+        fresh.push(".new");
+        let fresh = PathBuf::from(fresh);
+        let _ = std::fs::remove_file(&fresh);
+        create(&fresh, &self.text())?;
+        std::fs::rename(&fresh, path).and_then(|()| sync_parent(path)).map_err(io)
+    }
+
+    /// Writes a file that does not exist yet, or that holds the same.
+    pub(super) fn create_beside(&self, path: &Path) -> Result<(), MasterKeyError> {
+        match Self::read(path) {
+            Ok(there) if there.0 == self.0 => Ok(()),
+            _ => create(path, &self.text()),
+        }
+    }
+
+    /// As the store works with them.
+    pub(super) fn ring(&self) -> Ring {
+        // There is one by construction.
+        let (active, key) = &self.0[0];
+        let mut ring = Ring::new(active, key);
+        self.0.iter().for_each(|(id, key)| ring.add(id, key));
+        ring
+    }
+
+    fn text(&self) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(self.0.len() * 45));
+        for (_, key) in &self.0 {
+            text.push_str(&Zeroizing::new(STANDARD.encode(**key)));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A key of random bytes.
+pub(super) fn new_key() -> Result<Named, MasterKeyError> {
+    let mut key = Zeroizing::new([0u8; 32]);
+    getrandom::fill(&mut *key).map_err(MasterKeyError::Random)?;
+    Ok((id(&key), key))
+}
+
+/// The id tells which key it is, and nothing of it.
+fn id(key: &[u8; 32]) -> String {
+    Sha256::digest(key)[..4].iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn decode(text: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
-    let bytes = Zeroizing::new(STANDARD.decode(text.trim_ascii()).ok()?);
+    let bytes = Zeroizing::new(STANDARD.decode(text).ok()?);
     Some(Zeroizing::new(bytes.as_slice().try_into().ok()?))
 }
 
-fn make(path: &Path) -> Result<Zeroizing<[u8; 32]>, MasterKeyError> {
+fn create(path: &Path, text: &str) -> Result<(), MasterKeyError> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
-    let mut key = Zeroizing::new([0u8; 32]);
-    getrandom::fill(&mut *key).map_err(MasterKeyError::Random)?;
-    let text = Zeroizing::new(STANDARD.encode(*key));
     let io = |source| MasterKeyError::Io { path: path.to_owned(), source };
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).and_then(|()| file.sync_all()).map_err(io)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
     // The name must survive a crash too, or the first records would have no key.
-    let parent = path.parent().unwrap_or(Path::new("."));
-    std::fs::File::open(parent).and_then(|dir| dir.sync_all()).map_err(io)?;
-    Ok(key)
+    sync_parent(path).map_err(io)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(parent)?.sync_all()
 }
 
 #[cfg(test)]
@@ -111,5 +197,30 @@ mod tests {
         assert!(matches!(load(Some(&given), dir.path(), true), Err(MasterKeyError::Io { .. })));
         std::fs::write(&given, "short").unwrap();
         assert!(matches!(load(Some(&given), dir.path(), true), Err(MasterKeyError::Malformed { .. })));
+    }
+
+    #[test]
+    fn the_first_line_seals_and_all_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = load(None, dir.path(), true).unwrap();
+        let path = dir.path().join(FILE);
+        let mut keys = Keys::read(&path).unwrap();
+        keys.0.push(new_key().unwrap());
+        keys.write(&path).unwrap();
+        let both = load(None, dir.path(), false).unwrap();
+        assert!(opens(&old, &both) && opens(&both, &old), "added, not active");
+        keys.0.swap(0, 1);
+        keys.write(&path).unwrap();
+        let turned = load(None, dir.path(), false).unwrap();
+        assert!(opens(&old, &turned) && !opens(&turned, &old));
+        keys.0.truncate(1);
+        keys.write(&path).unwrap();
+        let new = load(None, dir.path(), false).unwrap();
+        assert!(opens(&turned, &new) && !opens(&old, &new));
+        std::fs::write(&path, "\n\n").unwrap();
+        assert!(matches!(load(None, dir.path(), false), Err(MasterKeyError::Malformed { .. })));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(new_key().is_ok_and(|key| Keys(vec![key]).write(&link).is_err()));
     }
 }

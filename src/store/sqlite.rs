@@ -171,6 +171,14 @@ impl SqliteStore {
         self.readers.close();
     }
 
+    /// Forgets the history up to now: older watches have to list again. Every write that was asked for before is done, or
+    /// refused, when this returns.
+    pub async fn forget_history(&self) -> Result<(), StoreError> {
+        let (done, forgotten) = oneshot::channel();
+        self.commands.send(Command::Forget(done)).await.map_err(|_| closed())?;
+        forgotten.await.map_err(|_| closed())?
+    }
+
     async fn write(&self, write: Write) -> Result<Revision, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Write(write, reply)).await.map_err(|_| closed())?;

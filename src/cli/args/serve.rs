@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 /// Options of `serve`.
 #[derive(Debug, Clone, Default, Args)]
@@ -58,10 +58,10 @@ pub struct ServeArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct HostArgs {
     /// Configuration file (TOML) of the service.
-    #[arg(long, env = "BAILIWICK_SERVE_CONFIG", value_name = "FILE")]
+    #[arg(long, env = "BAILIWICK_SERVE_CONFIG", value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
     /// Data directory of the service.
-    #[arg(long, env = "BAILIWICK_SERVE_DATA_DIR", value_name = "DIR")]
+    #[arg(long, env = "BAILIWICK_SERVE_DATA_DIR", value_name = "DIR", global = true)]
     pub data_dir: Option<PathBuf>,
 }
 
@@ -119,4 +119,46 @@ pub struct RestoreArgs {
     /// Which service.
     #[command(flatten)]
     pub host: HostArgs,
+}
+
+/// `keys`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+The key file has one key a line: the first one seals, all of them open. Where another hand maintains the file (a mounted \
+Secret), do the same there; the service follows it within half a minute. People notice nothing, and the service may be \
+restarted between any two steps.
+
+Examples, in this order:
+  bailiwick keys add
+  bailiwick keys activate 5f3a90c1
+  bailiwick keys rewrite
+  bailiwick keys retire 08bb1e72")]
+pub struct KeysArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KeysCommand,
+    /// Which service.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// Steps of the rotation of the master key.
+#[derive(Debug, Clone, Subcommand)]
+pub enum KeysCommand {
+    /// Show the keys by their ids, and how many records each seals.
+    List,
+    /// Make a new key, which opens and does not seal yet.
+    Add,
+    /// Let a key seal from now on.
+    Activate {
+        /// Its id.
+        id: String,
+    },
+    /// Seal everything anew that another key sealed, beside all other work.
+    Rewrite,
+    /// Remove a key that seals nothing any more; refused while it does.
+    Retire {
+        /// Its id.
+        id: String,
+    },
 }

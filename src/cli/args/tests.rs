@@ -19,6 +19,8 @@ fn what_is_accepted() {
         "backup b --data-dir d",
         "restore b --data-dir d",
         "restore --as-it-is",
+        "keys list --data-dir d",
+        "keys retire 08bb1e72",
         "login https://x.example.com",
         "login https://x.example.com --username jane --password-stdin --ca-file ca.pem --no-kubeconfig",
         "logout",

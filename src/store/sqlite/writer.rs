@@ -24,6 +24,8 @@ pub(super) const ANCHOR_EVERY: u64 = 10_000;
 /// What the writer is asked to do.
 pub(super) enum Command {
     Write(Write, Reply),
+    /// Forget the history up to now, then say so.
+    Forget(oneshot::Sender<Result<(), StoreError>>),
     /// Finish, close, give the lock up, then say so.
     Close(oneshot::Sender<()>),
 }
@@ -92,10 +94,15 @@ impl Writer {
             && let Some(first) = received.blocking_recv()
         {
             let mut batch = vec![];
+            let mut forget = None;
             let mut next = Some(first);
             while let Some(command) = next {
                 match command {
                     Command::Write(write, reply) => batch.push((write, reply)),
+                    Command::Forget(done) => {
+                        forget = Some(done);
+                        break;
+                    }
                     Command::Close(done) => {
                         close = Some(done);
                         break;
@@ -104,6 +111,9 @@ impl Writer {
                 next = if batch.len() < BATCH { received.try_recv().ok() } else { None };
             }
             self.commit(batch);
+            if let Some(done) = forget {
+                let _ = done.send(self.forget().map_err(|error| self.failed(&error)));
+            }
         }
         drop(received);
         drop(ending);
@@ -184,6 +194,16 @@ impl Writer {
         unavailable(why)
     }
 
+    /// Drops all events but the last.
+    fn forget(&mut self) -> rusqlite::Result<()> {
+        let mut at = self.at;
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        compact(&transaction, &mut at, 1, u64::MAX)?;
+        transaction.commit()?;
+        self.at = at;
+        Ok(())
+    }
+
     /// All or nothing. Gives each write's event or refusal, and where the history stands then.
     fn transact(&mut self, batch: &[(Write, Reply)]) -> rusqlite::Result<(Vec<Result<Event, StoreError>>, Start)> {
         let mut at = self.at;
@@ -191,6 +211,13 @@ impl Writer {
         let mut results = Vec::with_capacity(batch.len());
         for (write, _) in batch {
             let revision = Revision(at.newest.0 + 1);
+            if let Some(anchor) = &self.anchor
+                && !may_be_stored(write, anchor)
+            {
+                let why = "a sealed record is of a key that is not here to stay; nothing was changed, try again";
+                results.push(Err(StoreError::Unavailable(why.to_owned())));
+                continue;
+            }
             let result = swap(&transaction, write, revision)?;
             if let Ok(event) = &result {
                 record(&transaction, event)?;
@@ -218,6 +245,16 @@ fn takes_away(event: &Event) -> bool {
         (Kind::Account | Kind::Platform, _) => true,
         (_, Event::Put { created, .. }) => !created,
         (_, Event::Delete { .. }) => true,
+    }
+}
+
+/// Whether what is to be sealed is sealed, by a key that stays: the last word on keys that are retired meanwhile.
+fn may_be_stored(write: &Write, anchor: &Anchor) -> bool {
+    match write {
+        Write::Create { key, value } | Write::Update { key, value, .. } => {
+            !key.kind.is_sealed() || anchor.sealer().may_be_stored(value)
+        }
+        Write::Delete { .. } => true,
     }
 }
 
