@@ -3,6 +3,8 @@
 
 #[path = "recovery/backups.rs"]
 mod backups;
+#[path = "recovery/faults.rs"]
+mod faults;
 #[path = "recovery/host.rs"]
 mod host;
 #[path = "recovery/keys.rs"]
