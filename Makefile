@@ -31,7 +31,8 @@ test-kubectls: ## kubectl 1.32 to 1.35, each in full; `make test` has 1.36 and 1
 	@for version in $(KUBECTLS); do tests/kubernetes/build.sh kubectl $$version >/dev/null || exit; done
 	BAILIWICK_KUBECTLS="$(KUBECTLS)" cargo test --locked --test service older_kubectls -- --nocapture
 
-bench: ## Compare with nginx and with no proxy at all; writes target/bench/proxy.json
+bench: ## Compare with nginx and with no proxy at all, and the index at scale; writes target/bench/{proxy,scale}.json
+	cargo bench --locked --bench scale
 	cargo bench --locked --bench proxy
 
 profile: ## A flame graph of the small GET in target/bench/small-get.svg; needs perf
