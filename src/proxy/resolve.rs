@@ -80,8 +80,15 @@ pub fn own_namespaces(
     now: Timestamp,
     limit: usize,
 ) -> Vec<String> {
+    // What is held is few; the claims of a cluster may be many, and most are ruled out by the project's name alone.
+    let held: Vec<(TargetKind, &str)> = snapshot
+        .holdings(user, now)
+        .map(|grant| (grant.object.spec.target.kind, grant.object.spec.target.name.as_str()))
+        .collect();
+    let whole_cluster = held.contains(&(TargetKind::Cluster, place.cluster));
     snapshot
         .claims_on(place.cluster)
+        .filter(|claim| whole_cluster || held.contains(&(TargetKind::Project, claim.object.project.as_str())))
         .map(|claim| claim.object.namespace.as_str())
         .filter(|ns| namespace(snapshot, user, scopes, Place { namespace: ns, ..place }, now).is_some())
         .take(limit)
