@@ -4,6 +4,7 @@ mod admin_socket;
 mod audit_chain;
 mod host;
 mod keys;
+mod logs;
 pub mod master_key;
 pub mod operations;
 mod restore;
@@ -62,7 +63,7 @@ const FIRST_PASSWORD: &str = "admin-password";
 /// Runs the service until a signal.
 pub fn run(args: &ServeArgs) -> Outcome {
     let settings = Settings::load(args).map_err(|why| Failure::Usage(why.to_string()))?;
-    init_logs();
+    logs::init();
     // The allocator would be given 2 MiB for each corner it begins to use: most of what an idle process holds.
     // Where the kernel knows no such pages, there is nothing to turn off.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
@@ -136,13 +137,6 @@ fn proxy_settings(given: &config::Proxy) -> ProxySettings {
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     built.map_err(|why| Failure::Failed(format!("the runtime cannot be started: {why}")))
-}
-
-fn init_logs() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("BAILIWICK_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // A second subscriber in one process is a test's; the first stays.
-    let _ = tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
 /// The store and what opens it.

@@ -5,15 +5,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, Either, Full, Limited};
 use kube::client::{Body, ClientBuilder};
 use serde_json::Value;
 use tower::{BoxError, Service};
+use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 
@@ -34,6 +36,8 @@ impl Default for Deadlines {
 
 /// Time for a small answer to be there as a whole.
 const ANSWER: Duration = Duration::from_secs(30);
+/// Longest text of a refusal that is read.
+const MAX_REFUSAL: usize = 1 << 20;
 /// Longest answer read by [`ask`]; the longest expected are the policies, some 40 kB.
 const MAX_ANSWER: usize = 4 << 20;
 
@@ -49,49 +53,73 @@ pub fn client(endpoint: &Endpoint, token: &str, deadlines: Deadlines) -> Result<
     config.proxy_url = None;
     // Waiting is the caller's decision; a retry inside would hide a failing cluster behind a slow one.
     config.default_retry = false;
-    Ok(ClientBuilder::try_from(config)?.with_layer(&DeadlineLayer(deadlines.response)).build())
+    let layer = GuardLayer { response: deadlines.response, token: Arc::new(Zeroizing::new(token.to_owned())) };
+    Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
 }
 
-/// Puts a deadline on the beginning of each response. A watch may stay silent for longer once it has begun.
-struct DeadlineLayer(Duration);
+/// Puts a deadline on the beginning of each response; a watch may stay silent for longer once it has begun. And takes our
+/// credential out of refusals: their text goes into conditions and logs, and something on the way may repeat the request.
+struct GuardLayer {
+    response: Duration,
+    token: Arc<Zeroizing<String>>,
+}
 
-impl<S> tower::Layer<S> for DeadlineLayer {
-    type Service = Deadline<S>;
+impl<S> tower::Layer<S> for GuardLayer {
+    type Service = Guard<S>;
 
-    fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline { inner, response: self.0 }
+    fn layer(&self, inner: S) -> Guard<S> {
+        Guard { inner, response: self.response, token: self.token.clone() }
     }
 }
 
-struct Deadline<S> {
+struct Guard<S> {
     inner: S,
     response: Duration,
+    token: Arc<Zeroizing<String>>,
 }
 
-impl<S, B> Service<Request<Body>> for Deadline<S>
+impl<S, B> Service<Request<Body>> for Guard<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,
     S::Error: Into<BoxError> + 'static,
-    B: 'static,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
 {
-    type Response = Response<B>;
+    type Response = Response<Either<B, Full<Bytes>>>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (response, deadline) = (self.inner.call(request), self.response);
+        let (response, deadline, token) = (self.inner.call(request), self.response, self.token.clone());
+        let answer = async move {
+            let (mut head, body) = response.await.map_err(Into::into)?.into_parts();
+            if !head.status.is_client_error() && !head.status.is_server_error() {
+                return Ok(Response::from_parts(head, Either::Left(body)));
+            }
+            let text = Limited::new(body, MAX_REFUSAL).collect().await?.to_bytes();
+            head.headers.remove(http::header::CONTENT_LENGTH);
+            Ok(Response::from_parts(head, Either::Right(Full::from(without(&text, &token)))))
+        };
         Box::pin(async move {
-            match tokio::time::timeout(deadline, response).await {
-                Ok(response) => response.map_err(Into::into),
+            match tokio::time::timeout(deadline, answer).await {
+                Ok(answer) => answer,
                 Err(_) => Err(format!("no response within {} s", deadline.as_secs_f32()).into()),
             }
         })
     }
+}
+
+/// A text without a secret. What is shorter than any credential stays: it would be words of the language.
+fn without(text: &[u8], secret: &str) -> Vec<u8> {
+    if secret.len() < 8 || !text.windows(secret.len()).any(|part| part == secret.as_bytes()) {
+        return text.to_vec();
+    }
+    String::from_utf8_lossy(text).replace(secret, "<credential>").into_bytes()
 }
 
 /// An answer, whatever its status.
@@ -219,6 +247,16 @@ mod tests {
         struct Outer(#[source] std::io::Error);
         let error = Outer(std::io::Error::other("connection refused"));
         assert_eq!(explain(&error), "outer: connection refused");
+    }
+
+    #[test]
+    fn refusals_lose_our_credential_and_nothing_else() {
+        let secret = "eyJhbGciOi.token";
+        let text = br#"{"message":"Bearer eyJhbGciOi.token, eyJhbGciOi.token"}"#;
+        assert_eq!(without(text, secret), br#"{"message":"Bearer <credential>, <credential>"}"#);
+        assert_eq!(without(b"\xff is no text", secret), b"\xff is no text");
+        assert_eq!(without(text, "message"), text);
+        assert_eq!(without(text, ""), text);
     }
 
     #[test]
