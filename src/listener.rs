@@ -4,6 +4,8 @@
 //! time they may take for it. Dispatch is by path, before the API's router sees anything: what belongs to the proxy is
 //! never cleaned, matched or logged by a web framework.
 
+mod places;
+
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -23,13 +25,13 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
+use self::places::Places;
 use crate::api::ClientAddress;
 use crate::audit::Surface;
 use crate::identity::address::client_address;
@@ -46,8 +48,25 @@ pub struct Limits {
     /// Longest silence between two requests on one connection; on HTTP/1.1 it is `head`, where that is shorter. Clients
     /// in Go close theirs after 90 s.
     pub idle: Duration,
+    /// Longest that a client may leave a short answer untouched of which more is at hand. It holds a place in its account's
+    /// budget, a connection to the cluster and the cluster's attention meanwhile.
+    pub unread: Duration,
     /// Most connections.
     pub connections: usize,
+    /// Most connections of one address; trusted proxies, behind which everybody may be, are not counted.
+    pub per_address: usize,
+}
+
+impl Limits {
+    /// The defaults, within what this process may have open: a connection carries at most one long-running answer that
+    /// needs another one to a cluster, and files and the store need some as well.
+    pub fn within(open_files: u64) -> Self {
+        let default = Self::default();
+        let room = usize::try_from(open_files.saturating_sub(256) / 2).unwrap_or(usize::MAX);
+        let connections = default.connections.min(room.max(16));
+        // Whole offices come from one address, but no address takes the last place from all others.
+        Self { connections, per_address: connections.div_ceil(4), ..default }
+    }
 }
 
 impl Default for Limits {
@@ -56,7 +75,9 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(30),
             idle: Duration::from_secs(300),
+            unread: Duration::from_secs(90),
             connections: 20_000,
+            per_address: 5_000,
         }
     }
 }
@@ -69,6 +90,8 @@ const MAX_STREAMS: u32 = 250;
 const PING: Duration = Duration::from_secs(20);
 /// Bytes that the kernel may hold unsent for a client. Bounds what still arrives after a cut, without bounding the window.
 const NOT_SENT: u32 = 128 * 1024;
+/// Bytes that HTTP/2 may hold for one stream of a client that does not read; times [`MAX_STREAMS`] for a connection.
+const SEND_BUFFER: usize = 64 * 1024;
 
 /// What is behind the address.
 pub struct Doors {
@@ -80,6 +103,12 @@ pub struct Doors {
     pub trusted_proxies: Vec<IpNet>,
     /// Where requests to our own API are counted; the proxy counts its own.
     pub metrics: Arc<Metrics>,
+}
+
+impl Doors {
+    fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|net| net.contains(&address.to_canonical()))
+    }
 }
 
 /// Accepts connections until `shutdown`, then lets the requests in flight finish within `grace`.
@@ -102,18 +131,17 @@ pub async fn serve_within(
     grace: Duration,
     limits: Limits,
 ) {
-    let Limits { handshake, head, idle, connections } = limits;
+    let Limits { handshake, head, idle, unread, connections, per_address } = limits;
     let acceptor = TlsAcceptor::from(tls);
     let graceful = GracefulShutdown::new();
     let builder = Arc::new(connection_settings(head));
-    let room = Arc::new(Semaphore::new(connections));
+    let places = Places::new(connections, per_address);
     loop {
         let accepting = async {
-            // Never closed, so that there is always a place in the end.
-            let place = room.clone().acquire_owned().await.ok();
+            let place = places.one().await;
             (listener.accept().await, place)
         };
-        let (accepted, place) = tokio::select! {
+        let (accepted, mut place) = tokio::select! {
             () = shutdown.cancelled() => break,
             accepted = accepting => accepted,
         };
@@ -126,6 +154,11 @@ pub async fn serve_within(
                 continue;
             }
         };
+        if !doors.trusts(peer.ip()) && !place.count(peer.ip()) {
+            // Closed at once: whoever waited here would hold up everybody behind.
+            debug!(%peer, "too many connections of one address");
+            continue;
+        }
         let (acceptor, doors, builder) = (acceptor.clone(), doors.clone(), builder.clone());
         let watcher = graceful.watcher();
         tokio::spawn(async move {
@@ -144,7 +177,7 @@ pub async fn serve_within(
                 service_fn(move |request| {
                     let busy = Busy::new(&activity);
                     let answer = dispatch(doors.clone(), request, peer);
-                    async move { Ok::<_, Infallible>(answer.await?.map(|body| Held { body, _busy: busy })) }
+                    async move { Ok::<_, Infallible>(answer.await?.map(|body| Held::new(body, busy))) }
                 })
             };
             let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
@@ -153,6 +186,7 @@ pub async fn serve_within(
                     debug!(%why, %peer, "connection ended");
                 },
                 () = activity.is_idle(head, idle) => debug!(%peer, "an idle connection is closed"),
+                () = activity.is_unread(unread) => debug!(%peer, "a client that reads nothing is cut"),
             }
         });
     }
@@ -171,11 +205,26 @@ struct Carried {
     requests: usize,
     since: Instant,
     any: bool,
+    // Answers of which a part was handed over for sending and the next is not asked for yet, and since when.
+    handed: Vec<(u64, Instant)>,
+    next: u64,
 }
 
 impl Activity {
     fn new() -> Self {
-        Self(Mutex::new(Carried { requests: 0, since: Instant::now(), any: false }))
+        Self(Mutex::new(Carried { requests: 0, since: Instant::now(), any: false, handed: Vec::new(), next: 0 }))
+    }
+
+    /// Returns when a client has left an answer untouched for too long. The library asks for more as soon as it can send.
+    async fn is_unread(&self, longest: Duration) {
+        loop {
+            let oldest = self.0.lock().handed.iter().map(|(_, since)| *since).min();
+            let end = oldest.unwrap_or_else(Instant::now) + longest;
+            if end <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(end).await;
+        }
     }
 
     /// Returns when nothing was carried for too long.
@@ -220,7 +269,42 @@ impl Drop for Busy {
 /// An answer's body, for as long as the connection carries it.
 struct Held {
     body: Either<ProxyBody, axum::body::Body>,
-    _busy: Busy,
+    // Known by this number while it waits for its client.
+    number: Option<u64>,
+    busy: Busy,
+}
+
+impl Held {
+    fn new(body: Either<ProxyBody, axum::body::Body>, busy: Busy) -> Self {
+        // What goes on for long may wait for as long as its reader likes. A client may also not let a first byte come.
+        let patient = matches!(&body, Either::Left(body) if body.is_long());
+        let number = (!patient).then(|| {
+            let mut carried = busy.0.0.lock();
+            carried.next += 1;
+            carried.next
+        });
+        let held = Self { body, number, busy };
+        held.handed();
+        held
+    }
+
+    fn taken(&self) {
+        if let Some(number) = self.number {
+            self.busy.0.0.lock().handed.retain(|(handed, _)| *handed != number);
+        }
+    }
+
+    fn handed(&self) {
+        if let Some(number) = self.number {
+            self.busy.0.0.lock().handed.push((number, Instant::now()));
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.taken();
+    }
 }
 
 impl Body for Held {
@@ -228,7 +312,12 @@ impl Body for Held {
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        self.taken();
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(Some(Ok(_)))) {
+            self.handed();
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -249,6 +338,9 @@ fn connection_settings(head: Duration) -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD as u32)
         .max_pending_accept_reset_streams(20)
+        // Resets that a client provokes by breaking the protocol on purpose; honest ones provoke none.
+        .max_local_error_reset_streams(Some(128))
+        .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
     builder

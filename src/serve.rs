@@ -139,6 +139,15 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     built.map_err(|why| Failure::Failed(format!("the runtime cannot be started: {why}")))
 }
 
+/// How many files this process may have open: as many as it is let.
+fn open_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // What this machine does not grant is not had, and the bound is what was there.
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    (if raised.is_ok() { maximum } else { current }).unwrap_or(u64::MAX)
+}
+
 /// The store and what opens it.
 pub struct Opened {
     /// The engine.
@@ -266,7 +275,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         metrics,
         trusted_proxies: settings.trusted_proxies.clone(),
     });
-    let accepting = tokio::spawn(listener::serve(listener, tls.config, doors, shutdown.clone(), GRACE));
+    let limits = listener::Limits::within(open_files());
+    let accepting = tokio::spawn(listener::serve_within(listener, tls.config, doors, shutdown.clone(), GRACE, limits));
     info!(%address, operations = %operations_address, url = public, data_dir = %settings.data_dir.display(), "serving");
     // One line for people and scripts that started us, whatever the log level.
     println!("serving on {public} (listening on {address}, metrics on {operations_address})");

@@ -6,6 +6,7 @@ mod proxy_harness;
 
 mod attacks {
     mod canaries;
+    mod connections;
     #[path = "../support/process.rs"]
     #[allow(dead_code)]
     mod process;

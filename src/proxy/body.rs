@@ -197,6 +197,13 @@ impl Relayed {
     }
 }
 
+impl ProxyBody {
+    /// Whether this goes on for as long as both sides like: a watch, a log that is followed.
+    pub fn is_long(&self) -> bool {
+        matches!(self, Self::Relayed(relayed) if relayed.may_stall)
+    }
+}
+
 impl Body for ProxyBody {
     type Data = Bytes;
     type Error = BodyError;

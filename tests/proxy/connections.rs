@@ -18,7 +18,7 @@ use super::harness::{DEADLINE, Pki, World};
 const PODS: &str = "/k8s/clusters/demo/api/v1/namespaces/shop-web/pods";
 
 /// A listener of its own with short limits, in front of the same proxy.
-async fn impatient(world: &World, limits: Limits) -> (SocketAddr, Pki, CancellationToken) {
+pub async fn impatient(world: &World, limits: Limits) -> (SocketAddr, Pki, CancellationToken) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let pki = Pki::new();
@@ -36,7 +36,7 @@ async fn impatient(world: &World, limits: Limits) -> (SocketAddr, Pki, Cancellat
     (address, pki, shutdown)
 }
 
-async fn dial(address: SocketAddr, pki: &Pki, alpn: &[u8]) -> TlsStream<TcpStream> {
+pub async fn dial(address: SocketAddr, pki: &Pki, alpn: &[u8]) -> TlsStream<TcpStream> {
     let tcp = TcpStream::connect(address).await.unwrap();
     pki.connector(&[alpn]).connect(ServerName::try_from("127.0.0.1").unwrap(), tcp).await.unwrap()
 }

@@ -101,12 +101,18 @@ impl World {
     }
 
     pub async fn start_by(settings: ProxySettings, clock: Arc<Clock>) -> Self {
+        let (pki, seen, wholes) = (Pki::new(), Seens::default(), Wholes::default());
+        let cluster = recording_cluster(&pki, seen.clone(), wholes.clone()).await;
+        let mut world = Self::start_before(settings, clock, pki, cluster).await;
+        (world.seen, world.wholes) = (seen, wholes);
+        world
+    }
+
+    /// In front of a cluster of the test's own, which has its certificate from `pki`.
+    pub async fn start_before(settings: ProxySettings, clock: Arc<Clock>, pki: Pki, cluster: SocketAddr) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
-        let pki = Pki::new();
-        let seen = Seens::default();
-        let wholes = Wholes::default();
-        let cluster = recording_cluster(&pki, seen.clone(), wholes.clone()).await;
+        let (seen, wholes) = (Seens::default(), Wholes::default());
 
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::open(&dir.path().join("data"), SqliteSettings::default()).unwrap());
@@ -373,6 +379,7 @@ pub struct Pki {
 
 impl Pki {
     pub fn new() -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca_key = KeyPair::generate().unwrap();
@@ -434,6 +441,11 @@ async fn answer(mut request: Request<Incoming>, seen: Seens, wholes: Wholes) -> 
         response.headers_mut().insert("set-cookie", "a=b".parse().unwrap());
         response.headers_mut().insert("warning", "299 - \"deprecated\"".parse().unwrap());
         return Ok(response);
+    }
+    if path.ends_with("/pours") {
+        let parts =
+            futures::stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 65536]))));
+        return Ok(status(200, http_body_util::BodyExt::boxed_unsync(StreamBody::new(parts))));
     }
     if path.ends_with("/hangs") {
         std::future::pending::<()>().await;
