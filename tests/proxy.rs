@@ -9,6 +9,8 @@ mod clock;
 mod connections;
 #[path = "proxy/cutoff.rs"]
 mod cutoff;
+#[path = "proxy/desync.rs"]
+mod desync;
 #[path = "proxy/floods.rs"]
 mod floods;
 #[path = "proxy/harness.rs"]
