@@ -131,3 +131,56 @@ fn invariants_that_a_search_can_check() {
 fn the_order_is_checked_by_what_it_would_refuse() {
     assert_eq!(uses("use crate::proxy::x;\n// crate::api\nlet a = crate::index::b();"), ["proxy", "index"]);
 }
+
+/// Words in backticks that are names of functions.
+fn named_tests(text: &str) -> Vec<&str> {
+    let in_backticks = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_name = |word: &str| {
+        word.contains('_') && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    in_backticks.filter(|word| is_name(word) || *word == "suspension").collect()
+}
+
+/// Names of functions that are tests: those after an attribute `test`, whatever stands between.
+fn tests_of(text: &str, found: &mut Vec<String>) {
+    let mut after = false;
+    for line in text.lines().map(str::trim_start) {
+        after |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+        let function = line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "));
+        if let Some(rest) = function
+            && std::mem::take(&mut after)
+        {
+            found.push(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+        }
+    }
+}
+
+#[test]
+fn the_tests_named_as_evidence_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut tests = vec![];
+    for (_, _, text) in sources() {
+        tests_of(&text, &mut tests);
+    }
+    let mut folders = vec![root.join("tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                tests_of(&fs::read_to_string(&path).unwrap(), &mut tests);
+            }
+        }
+    }
+    let table = fs::read_to_string(root.join("tests/README.md")).unwrap();
+    let named = named_tests(&table);
+    assert!(named.len() > 100, "the table is read");
+    let missing: Vec<_> = named.into_iter().filter(|name| !tests.iter().any(|test| test == name)).collect();
+    assert!(missing.is_empty(), "tests/README.md names tests that do not exist: {missing:?}");
+    // Every row of a table has an answer.
+    for line in table.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        assert!(cells.len() == 3 && !cells[2].trim().is_empty(), "{line}");
+    }
+}
