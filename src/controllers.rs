@@ -9,6 +9,7 @@
 //! index does not call usable: identity, rights and guards are proven first.
 
 pub mod acts;
+mod adoption;
 mod calls;
 pub mod contest;
 pub mod desired;
@@ -58,6 +59,7 @@ impl HousekeepingClients for Clusters {
 /// The running controllers.
 pub struct Controllers {
     shared: Arc<Shared>,
+    clients: Arc<dyn HousekeepingClients>,
     tasks: parking_lot::Mutex<Vec<JoinHandle<()>>>,
     shutdown: CancellationToken,
 }
@@ -89,9 +91,9 @@ impl Controllers {
         let tasks = vec![
             tokio::spawn(tenancy.run(shutdown.clone())),
             tokio::spawn(status::run(shared.clone(), shutdown.clone())),
-            tokio::spawn(supervise(shared.clone(), clients, shutdown.clone())),
+            tokio::spawn(supervise(shared.clone(), clients.clone(), shutdown.clone())),
         ];
-        Arc::new(Self { shared, tasks: parking_lot::Mutex::new(tasks), shutdown })
+        Arc::new(Self { shared, clients, tasks: parking_lot::Mutex::new(tasks), shutdown })
     }
 
     /// Ends everything and waits for it.

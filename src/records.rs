@@ -28,6 +28,10 @@ pub struct Claim {
     pub origin: ClaimOrigin,
     /// Whether the namespace is to be given up: deleted from the cluster, then forgotten.
     pub releasing: bool,
+    /// Whether the namespace was there before: it is taken over where the cluster's administrator lets the project, and
+    /// given back, not deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopt: bool,
     /// Who asked for it.
     pub created_by: String,
     /// When (RFC 3339).

@@ -15,6 +15,7 @@ mod cluster {
     #[macro_use]
     mod harness;
 
+    mod adoption;
     mod appliers;
     mod ask;
     mod controllers;

@@ -190,6 +190,7 @@ impl Fleet {
             project_uid: format!("uid-p{project}"),
             origin: ClaimOrigin::Created,
             releasing: false,
+            adopt: false,
             created_by: by.to_owned(),
             created_at: TIME.into(),
         };

@@ -118,7 +118,7 @@ const ACTS: [(&str, Acts); 10] = [
         ],
     ),
     ("Token", &[(READ, WHOLE), (DELETE, WHOLE)]),
-    ("Namespace", &[(&["create", "delete", "move"], WHOLE)]),
+    ("Namespace", &[(&["create", "delete", "move", "adopt"], WHOLE)]),
     ("Audit", &[(&["get"], WHOLE)]),
     ("Self", &[(&["get"], WHOLE)]),
 ];

@@ -99,6 +99,7 @@ fn owners_keep_within_their_project() {
         ("Project", "patch", "project.shares"),
         ("Namespace", "delete", "object"),
         ("Namespace", "move", "object"),
+        ("Namespace", "adopt", "object"),
     ] {
         assert!(access.allows(owner, kind, verb, class), "{kind} {verb} {class}");
     }

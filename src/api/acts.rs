@@ -47,6 +47,10 @@ pub(super) fn routes() -> Router<ApiState> {
         .route(&under("clusters/{name}/forget"), post(clusters::forget))
         .route(&under("projects/{name}/namespaces"), post(namespaces::create))
         .route(&under("projects/{name}/namespaces/{cluster}/{namespace}"), delete(namespaces::release))
+        .route(
+            &under("projects/{name}/namespaces/{cluster}/{namespace}/adoption"),
+            get(namespaces::adoption).post(namespaces::adopt).delete(namespaces::give_back),
+        )
 }
 
 /// `GET self`.

@@ -58,7 +58,7 @@ pub enum Command {
     Kubeconfig(KubeconfigArgs),
     /// Import, check and forget clusters.
     Cluster(ClusterArgs),
-    /// Create, delete and move the namespaces of a project.
+    /// Create, delete, move and adopt the namespaces of a project.
     Project(ProjectArgs),
     /// Read the audit log.
     Audit(AuditArgs),

@@ -1,4 +1,4 @@
-//! `project namespace`.
+//! `project`.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -11,9 +11,32 @@ use super::{output, session};
 /// `bailiwick project`.
 pub async fn run(args: ProjectArgs) -> Outcome {
     let ProjectArgs { connect, command } = args;
-    let ProjectCommand::Namespace { command } = command;
-    let client = session::connect(&connect)?;
     let namespaces = |project: &str| resource_path("projects", Some(project)) + "/namespaces";
+    let adoption = |project: &str, place: &str| {
+        let (cluster, namespace) =
+            place.split_once('/').ok_or_else(|| Failure::Usage("write CLUSTER/NAMESPACE".to_owned()))?;
+        Ok::<_, Failure>(format!("{}/{}/{}/adoption", namespaces(project), encode(cluster), encode(namespace)))
+    };
+    let command = match command {
+        ProjectCommand::Namespace { command } => command,
+        ProjectCommand::Adopt { project, place, dry_run, output: format } => {
+            let path = adoption(&project, &place)?;
+            let client = session::connect(&connect)?;
+            let method = if dry_run { Method::GET } else { Method::POST };
+            let report = client.call(method, &path, None).await?;
+            return output::structured(format, &report, || match format {
+                output::Format::Name => format!("{place}\n"),
+                _ if dry_run => told_adoption(&report),
+                _ => format!("{}{place} is adopted by project {project}\n", told_adoption(&report)),
+            });
+        }
+        ProjectCommand::Release { project, place } => {
+            let path = adoption(&project, &place)?;
+            session::connect(&connect)?.call(Method::DELETE, &path, None).await?;
+            return output::line(&format!("{place} is given back by project {project}"));
+        }
+    };
+    let client = session::connect(&connect)?;
     match command {
         NamespaceCommand::Create { project, name, cluster, output: format } => {
             let body = json!({"cluster": cluster, "name": name});
@@ -38,6 +61,44 @@ pub async fn run(args: ProjectArgs) -> Outcome {
     }
 }
 
+/// What adopting means, as a table: what stays or is over, and which.
+fn told_adoption(report: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let items = |key: &str| report[key].as_array().cloned().unwrap_or_default();
+    let mut rows = vec![];
+    for binding in items("roleBindings") {
+        let what = format!(
+            "{} gives {} to {}",
+            text(&binding["name"]),
+            text(&binding["role"]),
+            output::text(&binding["subjects"])
+        );
+        rows.push(vec!["RoleBinding stays in force".to_owned(), what]);
+    }
+    for warning in items("refusedPods") {
+        rows.push(vec![format!("Pods below {}", text(&report["enforce"])), text(&warning)]);
+    }
+    for policy in items("openedBy") {
+        rows.push(vec!["NetworkPolicy opens isolation".to_owned(), text(&policy)]);
+    }
+    for over in items("useOverShare") {
+        let what = format!("{}: {} used, share {}", text(&over["resource"]), text(&over["used"]), text(&over["share"]));
+        rows.push(vec!["Use over quota".to_owned(), what]);
+    }
+    if report["useCounted"] != true {
+        let how = format!(
+            "the cluster's administrator lets it be counted with: kubectl create rolebinding bailiwick-adoption -n {} \
+             --clusterrole=bailiwick-adoption --serviceaccount=bailiwick-system:housekeeping",
+            text(&report["name"])
+        );
+        rows.push(vec!["Use not counted".to_owned(), how]);
+    }
+    if rows.is_empty() {
+        return "nothing in it stands against the project\n".to_owned();
+    }
+    output::table(&["what".to_owned(), "which".to_owned()], &rows)
+}
+
 /// What is said of a namespace that can be used; of another one [`usable`] says it.
 fn told(status: &Value, done: &str) -> String {
     if usable(status).is_ok() { format!("{done}\n") } else { String::new() }
@@ -60,6 +121,26 @@ fn usable(status: &Value) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_adopting_means_is_told_line_by_line() {
+        let mut report = json!({"name": "old", "enforce": "baseline", "useCounted": true});
+        assert_eq!(told_adoption(&report), "nothing in it stands against the project\n");
+        report["roleBindings"] =
+            json!([{"name": "ops", "role": "ClusterRole edit", "subjects": ["Group ops", "User x"]}]);
+        report["refusedPods"] = json!(["debug: host namespaces"]);
+        report["useOverShare"] = json!([{"resource": "pods", "used": "5", "share": "4"}]);
+        report["useCounted"] = json!(false);
+        let told = told_adoption(&report);
+        for line in [
+            "RoleBinding stays in force   ops gives ClusterRole edit to Group ops,User x",
+            "Pods below baseline          debug: host namespaces",
+            "Use over quota               pods: 5 used, share 4",
+            "Use not counted              the cluster's administrator lets it be counted with: kubectl create rolebinding",
+        ] {
+            assert!(told.contains(line), "{line} in\n{told}");
+        }
+    }
 
     #[test]
     fn done_means_that_it_can_be_used() {

@@ -40,6 +40,14 @@ pub const MANAGED_VALUE: &str = "true";
 /// means to set [`PROJECT`], [`PROJECT_UID`] and a Pod Security level in one change. Such a namespace is never deleted
 /// by the service.
 pub const ADOPT: &str = "bailiwick.dev/adopt";
+/// Namespace annotation that housekeeping sets when it adopts: the Pod Security level that was enforced before, empty where
+/// none was. The guards see to it that it says so, and let housekeeping put this level back when it gives the namespace up.
+pub const ENFORCE_BEFORE: &str = "bailiwick.dev/enforce-before";
+/// Namespace annotation that housekeeping sets when it adopts: the other labels that stood in the place of ours, as JSON.
+pub const LABELS_BEFORE: &str = "bailiwick.dev/labels-before";
+/// ClusterRole of the import manifest, bound by nobody: to list Pods. Bound to housekeeping in a namespace by the cluster's
+/// administrator, it lets us tell before an adoption what the Pods there use.
+pub const ADOPTION_ROLE: &str = "bailiwick-adoption";
 /// Namespace annotation set by the cluster's administrator: `true` where Pod Security `privileged` may be enforced.
 pub const ALLOW_PRIVILEGED: &str = "bailiwick.dev/allow-privileged";
 /// Prefix of the namespace labels and annotations that members may set.
@@ -118,7 +126,7 @@ mod tests {
 
     #[test]
     fn housekeepings_own_role_is_none_that_it_may_write() {
-        for name in [HOUSEKEEPING_ROLE, WHO, ON_CLUSTER, TENANT_READ, LEGACY_TENANT, FORWARD_ON] {
+        for name in [HOUSEKEEPING_ROLE, ADOPTION_ROLE, WHO, ON_CLUSTER, TENANT_READ, LEGACY_TENANT, FORWARD_ON] {
             assert!(!name.starts_with(ROLE_PREFIX), "{name}");
         }
         assert_eq!(role_name("owner"), "bailiwick:role:owner");

@@ -7,11 +7,19 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
+use kube::ResourceExt as _;
+
 use super::Controllers;
+use super::adoption;
+use super::calls;
+use super::desired::Place;
+use super::kinds::ObjectKind;
 use super::shared::{NamespaceState, Phase, Shared};
+use crate::clusters::names::PROJECT;
 use crate::index::Snapshot;
 use crate::records::Claim;
-use crate::tenancy::TenancyError;
+use crate::resources::project::AdoptionReport;
+use crate::tenancy::{TenancyError, ledger, names};
 
 /// Longest time that an act waits for the cluster. What was begun goes on after it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -53,6 +61,33 @@ pub trait NamespaceActs: Send + Sync + 'static {
     /// # Errors
     /// As [`crate::tenancy::Tenancy::release_namespace`].
     async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError>;
+
+    /// What it means that a project adopts a namespace. Changes nothing.
+    ///
+    /// # Errors
+    /// As for creating a namespace of this name; [`ActError::Refused`] where the cluster's administrator does not let the
+    /// project adopt it, with the same answer whether there is such a namespace or not; [`ActError::NotYet`] where the
+    /// cluster does not answer.
+    async fn adoption(&self, project: &str, cluster: &str, namespace: &str) -> Result<AdoptionReport, ActError>;
+
+    /// Adopts a namespace, and answers with what it meant once the project's members have access.
+    ///
+    /// # Errors
+    /// As [`NamespaceActs::adoption`], and [`ActError::NotYet`] after 30 s.
+    async fn adopt(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<AdoptionReport, ActError>;
+
+    /// Gives back a namespace that was adopted: nothing of ours stays in it, and all else does.
+    ///
+    /// # Errors
+    /// As [`NamespaceActs::delete`]; [`ActError::Refused`] where it was not adopted.
+    async fn give_back(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError>;
 }
 
 /// Why an act did not succeed, or not yet.
@@ -69,6 +104,9 @@ pub enum ActError {
         "the namespace is the project's, and access to it is not effective yet: {0}; it will be as soon as the cluster is done"
     )]
     NotYet(String),
+    /// The cluster could not be asked; nothing has changed.
+    #[error("the cluster could not be asked: {0}")]
+    NoAnswer(String),
 }
 
 #[async_trait]
@@ -109,6 +147,69 @@ impl NamespaceActs for Controllers {
 
     async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {
         Ok(self.shared.tenancy.release_namespace(project, cluster, namespace, by).await?)
+    }
+
+    async fn adoption(&self, project: &str, cluster: &str, namespace: &str) -> Result<AdoptionReport, ActError> {
+        let snapshot = self.shared.index.snapshot();
+        let owner = snapshot.projects.get(project).ok_or_else(|| TenancyError::NoProject(project.to_owned()))?;
+        let (spec, uid) = (&owner.object.spec, owner.object.metadata.uid.clone().unwrap_or_default());
+        let there = spec.clusters.iter().find(|place| place.cluster == cluster);
+        let there =
+            there.ok_or_else(|| TenancyError::NotOnCluster { project: project.into(), cluster: cluster.into() })?;
+        names::origin(project, there, namespace)?;
+        let share = ledger::share_of(there, namespace).map_err(|why| TenancyError::BadQuota {
+            project: project.to_owned(),
+            cluster: cluster.to_owned(),
+            why,
+        })?;
+        let usable = snapshot.observed.get(cluster).is_some_and(|seen| seen.usable);
+        let client = self.clients.housekeeping(cluster).filter(|_| usable);
+        let client = client.ok_or_else(|| ActError::NoAnswer("it cannot be worked on".to_owned()))?;
+        let place = Place {
+            cluster,
+            cluster_uid: "",
+            namespace,
+            project,
+            project_uid: &uid,
+            spec,
+            share: &share,
+            roles: vec![],
+        };
+        let failed = |why: calls::CallError| ActError::NoAnswer(why.to_string());
+        let seen = calls::get(&calls::api(&client, ObjectKind::Namespace, ""), namespace).await.map_err(failed)?;
+        // Whether there is a namespace is not told: it may be another project's.
+        let seen = seen.filter(|seen| adoption::consented(seen, &uid) && !seen.labels().contains_key(PROJECT));
+        let Some(seen) = seen else {
+            return Err(ActError::Refused(format!(
+                "there is no namespace {namespace:?} on cluster {cluster:?} that the project may adopt; {}",
+                adoption::how_to_consent(&uid, namespace)
+            )));
+        };
+        adoption::report(&client, &place, &seen).await.map_err(failed)
+    }
+
+    async fn adopt(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<AdoptionReport, ActError> {
+        let report = self.adoption(project, cluster, namespace).await?;
+        let claim = self.shared.tenancy.adopt_namespace(project, cluster, namespace, by, now).await?;
+        effective(&self.shared, &claim).await.map(|_| report)
+    }
+
+    async fn give_back(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {
+        let snapshot = self.shared.index.snapshot();
+        let claim = snapshot.claim(cluster, namespace).filter(|claim| claim.object.project == project);
+        if claim.is_some_and(|claim| !claim.object.adopt) {
+            return Err(ActError::Refused(format!(
+                "namespace {namespace:?} on cluster {cluster:?} was made for the project, not adopted; it can only be deleted"
+            )));
+        }
+        self.delete(project, cluster, namespace, by).await
     }
 }
 
@@ -156,13 +257,19 @@ fn missing(snapshot: &Snapshot, claim: &Claim, state: Option<&NamespaceState>) -
         return Err(Missing::Yet(format!("the cluster cannot be worked on: {}", observed.reason)));
     }
     let known = snapshot.claim(&claim.cluster, &claim.namespace);
-    let Some(known) = known.filter(|known| known.object.project_uid == claim.project_uid) else {
+    let Some(known) =
+        known.filter(|known| known.object.project_uid == claim.project_uid && known.object.adopt == claim.adopt)
+    else {
         // Not in the snapshot yet, or taken away again by somebody else.
         return yet("the claim is not in effect");
     };
     let Some(state) = state else { return yet("the cluster's controllers have not looked at it") };
     match state.phase {
         Phase::Ready => {}
+        // What was refused before the claim became what it is may be possible now.
+        Phase::Refused if state.claim != known.revision => {
+            return yet("the cluster's controllers have not looked at it");
+        }
         Phase::Refused => return Err(Missing::Never(state.message.clone())),
         Phase::Pending | Phase::Terminating => return Err(Missing::Yet(state.message.clone())),
     }

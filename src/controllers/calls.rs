@@ -50,7 +50,7 @@ pub(super) fn api(client: &Client, kind: ObjectKind, namespace: &str) -> Api<Dyn
     }
 }
 
-async fn bounded<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+pub(super) async fn bounded<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
     match timeout(DEADLINE, call).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(CallError::Kube(Box::new(error))),

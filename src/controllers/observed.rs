@@ -136,12 +136,8 @@ impl Observed {
     /// Names of the NetworkPolicies of others in a namespace that let something through. One without rules lets nothing
     /// through that is not let through anyway.
     pub(super) fn opened_by(&self, namespace: &str) -> Vec<String> {
-        let lets = |policy: &DynamicObject| {
-            let rules = |direction| policy.data.get("spec").and_then(|spec| spec.get(direction)?.as_array());
-            ["ingress", "egress"].into_iter().filter_map(rules).any(|rules| !rules.is_empty())
-        };
         let others = self.all(ObjectKind::NetworkPolicy, namespace).filter(|policy| !is_managed(policy));
-        others.filter(|policy| lets(policy)).map(|policy| policy.name_any()).collect()
+        others.filter(|policy| opens(policy)).map(|policy| policy.name_any()).collect()
     }
 
     fn all(&self, kind: ObjectKind, namespace: &str) -> impl Iterator<Item = &Arc<DynamicObject>> {
@@ -187,6 +183,12 @@ pub(super) fn other_manager(object: &DynamicObject) -> Option<String> {
             && entry.subresource.as_deref().unwrap_or_default().is_empty()
     });
     others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0)).and_then(|entry| entry.manager.clone())
+}
+
+/// Whether a NetworkPolicy has rules, so that it lets something through.
+pub(super) fn opens(policy: &DynamicObject) -> bool {
+    let rules = |direction| policy.data.get("spec").and_then(|spec| spec.get(direction)?.as_array());
+    ["ingress", "egress"].into_iter().filter_map(rules).any(|rules| !rules.is_empty())
 }
 
 /// Whether we are a field manager of the object: it was made or kept by us, not only labelled like ours.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
+use super::adoption;
 use super::calls::{self, CallError, api};
 use super::kinds::ObjectKind;
 use super::shared::Phase;
@@ -31,6 +32,13 @@ impl Sight<'_> {
         }
         // Rights go at once; deletion takes its time.
         self.revoke(&claim.namespace, &BTreeSet::new(), outcome).await?;
+        if claim.adopt {
+            // It was there before us: nothing of ours stays, and all else does.
+            self.remove_others(&claim.namespace, &BTreeSet::new(), outcome).await?;
+            let given = adoption::give_back(self.client, &seen).await?;
+            outcome.written.push((ObjectKind::Namespace, given));
+            return self.let_go(claim, outcome).await;
+        }
         if seen.labels().get(PROJECT_UID) != Some(&claim.project_uid) {
             // Moved and given up before it was labelled anew. Only what carries the claim's own label is deleted.
             let labels = serde_json::json!({

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::contest::{Contest, Pace};
 use crate::index::Index;
 use crate::metrics::Metrics;
+use crate::resources::project::AdoptionReport;
 use crate::store::{Revision, Store};
 use crate::tenancy::Tenancy;
 
@@ -54,6 +55,8 @@ pub struct NamespaceState {
     pub used: BTreeMap<String, String>,
     /// Objects of ours that somebody else keeps changing.
     pub contested: Vec<Contest>,
+    /// What adopting it would mean, where the cluster's administrator lets the project do that.
+    pub adoption: Option<AdoptionReport>,
     /// Where the project is isolated: NetworkPolicies of others that let more through.
     pub opened_by: Vec<String>,
 }

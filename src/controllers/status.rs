@@ -127,6 +127,7 @@ fn project_status(
         };
         if let Some(state) = state {
             (status.hard, status.used, status.opened_by) = (state.hard, state.used, state.opened_by);
+            status.adoption = state.adoption;
             let contested = state.contested.into_iter();
             status.contested = contested
                 .map(|contest| ContestedObject {

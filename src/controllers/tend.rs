@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::api::DynamicObject;
 use kube::{Client, ResourceExt as _};
 
+use super::adoption;
 use super::calls::{self, CallError, api};
 use super::contest::{Contests, Object};
 use super::desired::{self, NotYet, Place};
@@ -15,7 +16,7 @@ use crate::clusters::names::{PROJECT, PROJECT_UID, ROLE_BINDINGS_QUOTA_KEY};
 use crate::clusters::probe::PROBE_NAMESPACE;
 use crate::index::{Snapshot, Stored};
 use crate::records::Claim;
-use crate::resources::project::NetworkIsolation;
+use crate::resources::project::{AdoptionReport, NetworkIsolation};
 
 /// What came of one look at a namespace.
 #[derive(Default)]
@@ -28,6 +29,8 @@ pub(super) struct Outcome {
     pub(super) state: Option<NamespaceState>,
     /// Objects that were not as they must be, and who changed them last.
     pub(super) righted: Vec<(Object, Option<String>)>,
+    /// What adopting the namespace would mean.
+    pub(super) adoption: Option<AdoptionReport>,
     /// Whether to try again by and by.
     pub(super) again: bool,
 }
@@ -100,6 +103,7 @@ impl Sight<'_> {
             used,
             // Who else applies it is known when this is settled.
             contested: vec![],
+            adoption: outcome.adoption.take(),
             opened_by: self.opened_by(&claim.object),
         });
         outcome
@@ -118,6 +122,10 @@ impl Sight<'_> {
         let wanted = desired::namespace::desired(&place);
         let namespace = match self.observed.namespace(&claim.namespace) {
             Some(seen) => DynamicObject::clone(seen),
+            None if claim.adopt => {
+                let message = "there is no namespace of this name on the cluster that could be adopted; release it";
+                return Ok((Phase::Refused, message.to_owned()));
+            }
             None => match calls::create(&namespaces, &wanted).await? {
                 Some(created) => {
                     outcome.written.push((ObjectKind::Namespace, created.clone()));
@@ -133,12 +141,30 @@ impl Sight<'_> {
                 },
             },
         };
+        let mut namespace = namespace;
+        if ownership(claim, &namespace) == Ownership::Stranger && adoption::consented(&namespace, place.project_uid) {
+            if !claim.adopt {
+                let report = adoption::report(self.client, &place, &namespace).await?;
+                let message = format!(
+                    "a namespace of this name exists on the cluster, and the project may adopt it; what that means is in \
+                     adoption. It is done with: bailiwick project adopt {} {}/{}",
+                    claim.project, claim.cluster, claim.namespace
+                );
+                outcome.adoption = Some(report);
+                return Ok((Phase::Refused, message));
+            }
+            namespace = adoption::adopt(self.client, &place, &namespace).await?;
+            outcome.written.push((ObjectKind::Namespace, namespace.clone()));
+        }
         if ownership(claim, &namespace) == Ownership::Stranger {
             // What is left there of a project that had the name before gives nobody any right.
             self.revoke(&claim.namespace, &BTreeSet::new(), outcome).await?;
-            let message = "a namespace of this name exists on the cluster and is not the project's; it is left alone. \
-                           The cluster's administrator can delete or rename it";
-            return Ok((Phase::Refused, message.to_owned()));
+            let message = format!(
+                "a namespace of this name exists on the cluster and is not the project's; it is left alone. The cluster's \
+                 administrator can delete it; {}",
+                adoption::how_to_consent(place.project_uid, place.namespace)
+            );
+            return Ok((Phase::Refused, message));
         }
         if namespace.metadata.deletion_timestamp.is_some() {
             return Ok((
@@ -222,7 +248,7 @@ impl Sight<'_> {
         self.remove(ObjectKind::RoleBinding, namespace, kept, outcome).await
     }
 
-    async fn remove_others(
+    pub(super) async fn remove_others(
         &self,
         namespace: &str,
         kept: &BTreeSet<(ObjectKind, &str)>,

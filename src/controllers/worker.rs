@@ -261,7 +261,7 @@ impl Worker {
     }
 
     fn settle(&mut self, snapshot: &Snapshot, namespace: String, outcome: Outcome) {
-        let Outcome { written, deleted, righted, mut state, again } = outcome;
+        let Outcome { written, deleted, righted, adoption: _, mut state, again } = outcome;
         let result = if again { Success::Error } else { Success::Ok };
         let label = ClusterResultLabel { cluster: self.cluster.as_str().into(), result };
         self.shared.metrics.reconciles.get_or_create(&label).inc();

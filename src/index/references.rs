@@ -171,6 +171,7 @@ mod tests {
             project_uid: format!("uid-{project}"),
             origin,
             releasing,
+            adopt: false,
             created_by: "jane".into(),
             created_at: "2030-01-01T00:00:00Z".into(),
         };

@@ -289,6 +289,7 @@ impl World {
                     project,
                     origin: ClaimOrigin::Created,
                     releasing,
+                    adopt: false,
                     created_by: "root".into(),
                     created_at: now.to_string(),
                 };

@@ -190,9 +190,62 @@ pub struct NamespaceStatus {
     /// Objects of ours in it that another applier keeps changing; they are put right ever more rarely until that stops.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contested: Vec<ContestedObject>,
+    /// What adopting it would mean, where it is another's namespace that the project may adopt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adoption: Option<AdoptionReport>,
     /// Where the project is isolated: NetworkPolicies of others that stand there and let more through.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opened_by: Vec<String>,
+}
+
+/// What adopting a namespace that is there already means. What stands in it stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptionReport {
+    /// Cluster.
+    pub cluster: String,
+    /// Namespace.
+    pub name: String,
+    /// Pod Security level that will be enforced.
+    pub enforce: String,
+    /// RoleBindings of others: they stay in force, beside the project's grants.
+    #[serde(default)]
+    pub role_bindings: Vec<AdoptedBinding>,
+    /// The API server's own words on the Pods that the level would refuse; they run on, and do not start again.
+    #[serde(default)]
+    pub refused_pods: Vec<String>,
+    /// Where the project is isolated: NetworkPolicies of others that let more through.
+    #[serde(default)]
+    pub opened_by: Vec<String>,
+    /// Whether the Pods' use was counted; it is where the cluster's administrator lets us list them.
+    pub use_counted: bool,
+    /// Use over the namespace's share of the quota: nothing more starts until it is below.
+    #[serde(default)]
+    pub use_over_share: Vec<AdoptedUse>,
+}
+
+/// A RoleBinding of others in a namespace that is adopted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptedBinding {
+    /// Name.
+    pub name: String,
+    /// Kind and name of the role.
+    pub role: String,
+    /// Kind and name of each subject.
+    pub subjects: Vec<String>,
+}
+
+/// A resource of which more is used than the share allows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptedUse {
+    /// Key of the ResourceQuota.
+    pub resource: String,
+    /// Used by the Pods that are there.
+    pub used: String,
+    /// Share of the namespace.
+    pub share: String,
 }
 
 /// An object of ours that another applier keeps changing.

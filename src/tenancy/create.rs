@@ -27,6 +27,58 @@ impl Tenancy {
         by: &str,
         now: Timestamp,
     ) -> Result<Claim, TenancyError> {
+        self.claim_namespace(project, cluster, namespace, false, by, now).await
+    }
+
+    /// Gives a namespace that is there already to a project, under the rules of [`Tenancy::create_namespace`]; where the
+    /// project's claim stands already, it is now one to adopt.
+    ///
+    /// # Errors
+    /// As [`Tenancy::create_namespace`]; [`TenancyError::AlreadyOwned`] where the project has the namespace in the cluster.
+    pub async fn adopt_namespace(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<Claim, TenancyError> {
+        let owner = self.living_project(project).await?;
+        let key = claim_key(cluster, namespace);
+        for _ in 0..ATTEMPTS {
+            let Some(mut found) = self.claim(cluster, namespace).await? else {
+                match self.claim_namespace(project, cluster, namespace, true, by, now).await {
+                    // The project's spec was faster.
+                    Err(TenancyError::AlreadyOwned { .. }) => continue,
+                    other => return other,
+                }
+            };
+            let waiting = !found.object.releasing && (found.object.adopt || found.object.namespace_uid.is_none());
+            if found.object.project_uid != owner.uid || !waiting {
+                return Err(occupied(&found.object, &owner));
+            }
+            if found.object.adopt {
+                return Ok(found.object);
+            }
+            found.object.adopt = true;
+            match self.store.update(key.clone(), found.revision, encode(&key, &found.object)?).await {
+                Ok(_) => return Ok(found.object),
+                Err(error) if lost_race(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(TenancyError::Contended(key))
+    }
+
+    async fn claim_namespace(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        adopt: bool,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<Claim, TenancyError> {
         let owner = self.living_project(project).await?;
         let origin = names::origin(project, owner.place(cluster)?, namespace)?;
         let cluster_uid = self.cluster_uid(cluster).await?;
@@ -42,6 +94,7 @@ impl Tenancy {
             project_uid: owner.uid.clone(),
             origin,
             releasing: false,
+            adopt,
             created_by: by.to_owned(),
             created_at: clock::rfc3339(now),
         };

@@ -20,9 +20,9 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::appliers;
 use super::ask::*;
 use super::harness::*;
+use super::{adoption, appliers};
 
 const CLUSTER_UID: &str = "c1d2e3f4-0000-4000-8000-000000000000";
 /// "Within seconds".
@@ -224,6 +224,8 @@ async fn projects_are_kept_true_in_a_real_cluster() {
     appliers::another_applier_of_other_fields_is_no_matter(&service).await;
     appliers::another_applier_of_our_fields_is_named_and_left_alone_for_a_while(&service).await;
     appliers::a_policy_that_opens_isolation_is_named(&service).await;
+    adoption::a_namespace_is_adopted_after_a_report_and_given_back_as_it_was(&service).await;
+    adoption::a_declared_namespace_waits_with_its_report_and_what_we_made_is_not_given_back(&service).await;
     a_move_leaves_no_right_behind(&service).await;
     what_is_no_longer_declared_goes(&service).await;
     a_name_is_reserved_while_a_cluster_is_out_of_reach(&service).await;

@@ -1,5 +1,6 @@
 //! What housekeeping may do with Namespaces, and what the guards keep from it.
 
+use bailiwick::clusters::names::ENFORCE_BEFORE;
 use serde_json::{Value, json};
 
 use super::ask::*;
@@ -75,6 +76,8 @@ async fn creating_namespaces(site: &Site) {
                 new(labels(json!({"pod-security.kubernetes.io/enforce-version": "v1.0"}))),
                 new(labels(json!({"istio-injection": "enabled"}))),
                 new(labels(json!({"bailiwick.dev/adopt": uid_of("shop")}))),
+                new(annotations(json!({ENFORCE_BEFORE: ""}))),
+                new(annotations(json!({ENFORCE_BEFORE: "privileged"}))),
                 new(annotations(json!({"bailiwick.dev/adopt": uid_of("shop")}))),
                 new(annotations(json!({"bailiwick.dev/allow-privileged": "true"}))),
                 new(annotations(json!({"scheduler.alpha.kubernetes.io/node-selector": "role=db"}))),
@@ -168,7 +171,43 @@ async fn adoption(site: &Site) {
     for change in [labels(project_labels("bank")), annotations(json!({"bailiwick.dev/adopt": null}))] {
         housekeeping.refused_by_guard(GUARD, every_way(&path, &adopted, &change)).await;
     }
+    // What was enforced before is recorded in the change that adopts, and only there.
+    let recorded = json!({ENFORCE_BEFORE: "privileged"});
+    housekeeping.refused_by_guard(GUARD, every_way(&path, &adopted, &annotations(recorded))).await;
+    let enforce = "pod-security.kubernetes.io/enforce";
     let released = json!({"bailiwick.dev/project": null, "bailiwick.dev/project-uid": null});
-    housekeeping.allowed([merge(&path, labels(released))]).await;
+    let mut weaker = labels(released.clone());
+    weaker["metadata"]["labels"][enforce] = Value::Null;
+    housekeeping.refused_by_guard(GUARD, every_way(&path, &adopted, &weaker)).await;
+    housekeeping.allowed([merge(&path, labels(released.clone()))]).await;
+    // The level stayed; now it is the administrator's, and this time it is recorded.
+    for level in ["privileged", ""] {
+        let before = if level.is_empty() { Value::Null } else { json!(level) };
+        admin.must(merge(&path, labels(json!({enforce: before})))).await;
+        let current = admin.must(get(&path)).await;
+        let mut adopts = labels(project_labels("shop"));
+        for wrong in ["restricted", "baseline", if level.is_empty() { "privileged" } else { "" }] {
+            adopts["metadata"]["annotations"] = json!({ENFORCE_BEFORE: wrong});
+            housekeeping.refused_by_guard(GUARD, every_way(&path, &current, &adopts)).await;
+        }
+        adopts["metadata"]["annotations"] = json!({ENFORCE_BEFORE: level});
+        housekeeping.allowed([merge(&path, adopts)]).await;
+        let adopted = admin.must(get(&path)).await;
+        for change in [json!({ENFORCE_BEFORE: null}), json!({ENFORCE_BEFORE: "baseline"})] {
+            housekeeping.refused_by_guard(GUARD, every_way(&path, &adopted, &annotations(change))).await;
+        }
+        // Weaker while it is a project's, or at the end than before it was one.
+        let back = if level.is_empty() { Value::Null } else { json!(level) };
+        housekeeping.refused_by_guard(GUARD, every_way(&path, &adopted, &labels(json!({enforce: back})))).await;
+        let mut given = labels(released.clone());
+        given["metadata"]["annotations"] = json!({ENFORCE_BEFORE: null});
+        let mut other = given.clone();
+        other["metadata"]["labels"][enforce] = if level.is_empty() { json!("privileged") } else { Value::Null };
+        housekeeping.refused_by_guard(GUARD, every_way(&path, &adopted, &other)).await;
+        given["metadata"]["labels"][enforce] = back;
+        housekeeping.allowed([merge(&path, given)]).await;
+    }
+    // To count Pods is the administrator's to give, namespace by namespace.
+    housekeeping.refused("cannot list resource", [get(format!("{path}/pods")), get("/api/v1/pods")]).await;
     admin.allowed([delete(&path)]).await;
 }

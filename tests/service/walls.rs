@@ -252,6 +252,7 @@ async fn platform(store: &dyn Store, project_uid: &str, namespaces: &[(String, S
         project_uid: project_uid.into(),
         origin: ClaimOrigin::Declared,
         releasing: false,
+        adopt: false,
         created_by: "test".into(),
         created_at: "2026-01-01T00:00:00Z".into(),
     };

@@ -72,6 +72,44 @@ pub(in crate::api) async fn release(
     Ok(answer(StatusCode::OK, &json!({"cluster": cluster, "name": namespace, "state": "Terminating"})))
 }
 
+/// `GET projects/NAME/namespaces/CLUSTER/NAMESPACE/adoption`: what adopting would mean.
+pub(in crate::api) async fn adoption(
+    State(state): State<ApiState>,
+    call: Call,
+    Place((project, cluster, namespace)): Place<(String, String, String)>,
+) -> Answer {
+    permit(&call, &state, &project, &cluster, &namespace, "adopt")?;
+    let report = state.0.parts.namespaces.adoption(&project, &cluster, &namespace).await.map_err(act_status)?;
+    Ok(answer(StatusCode::OK, &json!(report)))
+}
+
+/// `POST projects/NAME/namespaces/CLUSTER/NAMESPACE/adoption`.
+pub(in crate::api) async fn adopt(
+    State(state): State<ApiState>,
+    call: Call,
+    Place((project, cluster, namespace)): Place<(String, String, String)>,
+) -> Answer {
+    permit(&call, &state, &project, &cluster, &namespace, "adopt")?;
+    call.intend(&state).await?;
+    let acts = &state.0.parts.namespaces;
+    let report =
+        acts.adopt(&project, &cluster, &namespace, call.user(), state.0.parts.index.now()).await.map_err(act_status)?;
+    Ok(answer(StatusCode::OK, &json!(report)))
+}
+
+/// `DELETE projects/NAME/namespaces/CLUSTER/NAMESPACE/adoption`: gives back what was adopted.
+pub(in crate::api) async fn give_back(
+    State(state): State<ApiState>,
+    call: Call,
+    Place((project, cluster, namespace)): Place<(String, String, String)>,
+) -> Answer {
+    permit(&call, &state, &project, &cluster, &namespace, "delete")?;
+    call.intend(&state).await?;
+    let done = state.0.parts.namespaces.give_back(&project, &cluster, &namespace, call.user()).await;
+    done.map_err(act_status)?;
+    Ok(answer(StatusCode::OK, &json!({"cluster": cluster, "name": namespace, "state": "Terminating"})))
+}
+
 fn describe(call: &Call, project: &str, cluster: &str, namespace: &str, verb: &str) {
     call.describe(|what| {
         verb.clone_into(&mut what.verb);
@@ -104,6 +142,7 @@ fn act_status(why: ActError) -> Status {
         ActError::Tenancy(why) => tenancy_status(why),
         ActError::Refused(why) => Status::conflict(why),
         ActError::NotYet(why) => Status::timeout(why),
+        why @ ActError::NoAnswer(_) => Status::unavailable(why.to_string()),
     }
 }
 

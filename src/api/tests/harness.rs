@@ -24,6 +24,7 @@ use crate::identity::accounts::{AccountPolicy, Accounts};
 use crate::identity::last_used::LastUsed;
 use crate::index::Index;
 use crate::records::{Claim, TokenRecord, TokenScopes};
+use crate::resources::project::AdoptionReport;
 use crate::resources::token::Audience;
 use crate::store::sealed::{Binding, Sealer};
 use crate::store::sqlite::{SqliteSettings, SqliteStore};
@@ -74,6 +75,7 @@ impl AtOnce {
             hard: BTreeMap::new(),
             used: BTreeMap::new(),
             contested: vec![],
+            adoption: None,
             opened_by: vec![],
         })
     }
@@ -108,6 +110,26 @@ impl NamespaceActs for AtOnce {
         self.tenancy.release_namespace(project, cluster, namespace, by).await?;
         self.index.applied(self.store.revision().await.unwrap()).await.unwrap();
         Ok(())
+    }
+
+    async fn adoption(&self, _: &str, cluster: &str, namespace: &str) -> Result<AdoptionReport, ActError> {
+        Ok(AdoptionReport { cluster: cluster.into(), name: namespace.into(), ..AdoptionReport::default() })
+    }
+
+    async fn adopt(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<AdoptionReport, ActError> {
+        self.settled(self.tenancy.adopt_namespace(project, cluster, namespace, by, now).await?).await?;
+        self.adoption(project, cluster, namespace).await
+    }
+
+    async fn give_back(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {
+        self.delete(project, cluster, namespace, by).await
     }
 }
 

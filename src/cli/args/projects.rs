@@ -26,6 +26,35 @@ pub enum ProjectCommand {
         #[command(subcommand)]
         command: NamespaceCommand,
     },
+    /// Adopt a namespace that is there already, after telling what that means.
+    ///
+    /// The cluster's administrator consents first, by the annotation bailiwick.dev/adopt with the project's UID. What
+    /// stands in the namespace stays: RoleBindings of others, running Pods.
+    #[command(after_help = "\
+Examples:
+  bailiwick project adopt shop demo/shop-legacy --dry-run
+  bailiwick project adopt shop demo/shop-legacy")]
+    Adopt {
+        /// Project.
+        project: String,
+        /// Cluster and namespace.
+        #[arg(value_name = "CLUSTER/NAMESPACE")]
+        place: String,
+        /// Only tell what it means.
+        #[arg(long)]
+        dry_run: bool,
+        /// Output format.
+        #[arg(long, short, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Give back a namespace that was adopted: nothing of the project stays in it, and all else does.
+    Release {
+        /// Project.
+        project: String,
+        /// Cluster and namespace.
+        #[arg(value_name = "CLUSTER/NAMESPACE")]
+        place: String,
+    },
 }
 
 /// Commands on the namespaces of projects.

@@ -80,6 +80,7 @@ pub(super) fn objects(options: &ManifestOptions) -> Vec<Value> {
     bound(TENANT_READ, tenant_read(), json!({"apiGroup": RBAC, "kind": "Group", "name": TENANT_GROUP}));
     bound(HOUSEKEEPING_ROLE, housekeeping(options), account(HOUSEKEEPING));
     objects.push(cluster_role(FORWARD_ON, forward_on(options)));
+    objects.push(cluster_role(ADOPTION_ROLE, json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}])));
     objects
 }
 
