@@ -1,4 +1,5 @@
-//! What was acknowledged survives `kill -9`, and what was revoked stays dead.
+//! What was acknowledged survives `kill -9`, and what was revoked or suspended stays so: no older copy of the database
+//! opens. `BAILIWICK_LARGE=1` kills a thousand times.
 //!
 //! The test runs itself as a child that writes from several tasks and prints every acknowledgement. The parent kills it
 //! at random moments, opens what is left, and holds it against what was printed. This does not show what the loss of
@@ -19,12 +20,18 @@ use std::time::{Duration, Instant};
 use bailiwick::audit::{self, Filter};
 use bailiwick::index::Index;
 use bailiwick::store::Store;
+use bailiwick::store::anchor::{Anchor, AnchorError};
 use bailiwick::store::sealed::Sealer;
-use bailiwick::store::sqlite::{SqliteSettings, SqliteStore};
+use bailiwick::store::sqlite::{OpenError, SqliteSettings, SqliteStore};
 
 use self::model::{Acknowledgement, Model};
 
-const KILLS: usize = 200;
+/// Kills: about two minutes of them on two busy cores.
+const KILLS: usize = 600;
+/// Kills with `BAILIWICK_LARGE=1`.
+const MANY_KILLS: usize = 1000;
+/// Between two older copies that are tried, in kills.
+const COPY_EVERY: usize = 20;
 /// Tells the child its data directory.
 const CHILD: &str = "BAILIWICK_TEST_DURABILITY_CHILD";
 
@@ -33,9 +40,35 @@ fn sealer() -> Arc<Sealer> {
 }
 
 /// A history short enough to be compacted many times, and longer than one life of the child.
+fn try_open(directory: &Path) -> Result<Arc<SqliteStore>, OpenError> {
+    let anchor = if directory.exists() { anchor(directory) } else { Anchor::lost(directory, sealer()) };
+    let settings = SqliteSettings { history_events: 3000, anchor: Some(Arc::new(anchor)), ..SqliteSettings::default() };
+    SqliteStore::open(directory, settings).map(Arc::new)
+}
+
 fn open(directory: &Path) -> Arc<SqliteStore> {
-    let settings = SqliteSettings { history_events: 3000, ..SqliteSettings::default() };
-    Arc::new(SqliteStore::open(directory, settings).unwrap())
+    try_open(directory).unwrap()
+}
+
+fn anchor(directory: &Path) -> Anchor {
+    Anchor::open(directory, sealer()).unwrap()
+}
+
+/// Puts an older database in the place of the one that is there, sees it refused, and puts everything back.
+fn older_copy_is_refused(directory: &Path, older: &[u8]) {
+    let aside = directory.join("aside");
+    std::fs::create_dir(&aside).unwrap();
+    let files = ["store.db", "store.db-wal", "store.db-shm"];
+    let there: Vec<_> = files.into_iter().filter(|file| directory.join(file).exists()).collect();
+    there.iter().for_each(|file| std::fs::rename(directory.join(file), aside.join(file)).unwrap());
+    std::fs::write(directory.join("store.db"), older).unwrap();
+    let error = try_open(directory).err().expect("an older copy opened");
+    assert!(matches!(error, OpenError::Anchor(AnchorError::Behind { .. })), "{error}");
+    for file in files {
+        let _ = std::fs::remove_file(directory.join(file));
+    }
+    there.iter().for_each(|file| std::fs::rename(aside.join(file), directory.join(file)).unwrap());
+    std::fs::remove_dir(&aside).unwrap();
 }
 
 #[test]
@@ -44,6 +77,7 @@ fn acknowledged_writes_survive_being_killed() {
         child::run(Path::new(&directory));
         return;
     }
+    let kills = if std::env::var_os("BAILIWICK_LARGE").is_some_and(|large| large == "1") { MANY_KILLS } else { KILLS };
     let directory = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut model = Model::default();
@@ -56,10 +90,21 @@ fn acknowledged_writes_survive_being_killed() {
     let mut intents = vec![];
     let mut at_work = 0;
     let mut lived = 0;
-    for kill in 0..KILLS {
+    let mut older: Option<Vec<u8>> = None;
+    let mut refused = 0;
+    for kill in 0..kills {
         let life = live_and_die(directory.path(), kill);
         at_work += usize::from(life.was_ready);
         intents.extend(life.intents);
+        let floor = anchor(directory.path()).anchored().unwrap().floor;
+        let taken = life.acknowledged.iter().filter(|promise| promise.takes_away()).map(|promise| promise.revision);
+        if let Some(newest) = taken.max() {
+            assert!(floor >= newest, "{newest} was acknowledged, and the anchor is at {floor}");
+            if let Some(older) = older.take() {
+                older_copy_is_refused(directory.path(), &older);
+                refused += 1;
+            }
+        }
         lived += runtime.block_on(async {
             let store = open(directory.path());
             model.check(&*store, &life.acknowledged).await;
@@ -69,8 +114,12 @@ fn acknowledged_writes_survive_being_killed() {
             writer.abort();
             // The aborted task holds the store until it is gone.
             let _ = writer.await;
+            store.close().await;
             lived
         });
+        if kill % COPY_EVERY == 0 {
+            older = Some(std::fs::read(directory.path().join("store.db")).unwrap());
+        }
     }
     let written =
         audit::read(&directory.path().join("audit"), &Filter { limit: usize::MAX, ..Filter::default() }).unwrap();
@@ -79,14 +128,18 @@ fn acknowledged_writes_survive_being_killed() {
         assert!(written.any(|found| found == *id), "intent {id} was acknowledged and is lost, or out of order");
     }
     println!(
-        "{KILLS} kills in {:?}, {at_work} of them under load: {}, {} intents, {lived} live tokens seen",
+        "{kills} kills in {:?}, {at_work} of them under load: {}, {} intents, {lived} live tokens seen, {refused} older copies refused",
         start.elapsed(),
         model.summary(),
         intents.len(),
     );
     // The run proves nothing unless all of this happened, and often.
-    assert!(at_work >= KILLS / 2, "the child was under load at {at_work} of {KILLS} kills only");
-    assert!(lived > KILLS && intents.len() > KILLS, "{lived} live tokens, {} intents", intents.len());
+    assert!(at_work >= kills / 2, "the child was under load at {at_work} of {kills} kills only");
+    assert!(
+        lived > kills && intents.len() > kills && refused >= kills / COPY_EVERY / 2,
+        "{lived} live tokens, {} intents, {refused} copies",
+        intents.len()
+    );
     model.assert_exercised();
 }
 

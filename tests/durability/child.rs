@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bailiwick::audit::{Audit, AuditSettings, Surface, What};
-use bailiwick::records::{Account, TokenRecord, TokenScopes};
+use bailiwick::records::{Account, Suspension, TokenRecord, TokenScopes};
 use bailiwick::resources::token::Audience;
 use bailiwick::resources::{User, UserSpec};
 use bailiwick::store::sealed::{Binding, Sealer};
@@ -85,10 +85,19 @@ fn shared_key() -> Key {
     Key::new(Kind::Team, "shared")
 }
 
+/// Every third change of an account suspends it, the next one ends that.
+pub fn is_suspended(epoch: u64) -> bool {
+    epoch % 3 == 1
+}
+
 fn seal_account(sealer: &Sealer, writer: usize, epoch: u64) -> Bytes {
     let mut account = Account::default();
     account.user_uid = uid(writer);
     account.epoch = epoch;
+    if is_suspended(epoch) {
+        let (at, by, reason) = ("2026-01-01T00:00:00Z".into(), "admin".into(), "test".into());
+        account.suspended = Some(Suspension { at, by, reason });
+    }
     sealer.seal(&account_key(writer), Binding { uid: &uid(writer), version: epoch + 1 }, &account).unwrap()
 }
 

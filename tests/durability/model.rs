@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bailiwick::clock;
-use bailiwick::index::Snapshot;
+use bailiwick::index::{AccountState, Snapshot};
 use bailiwick::store::{Entry, Event, Key, Kind, Revision, Store};
 use futures::StreamExt as _;
 
-use super::child::{WRITERS, user};
+use super::child::{WRITERS, is_suspended, user};
 
 /// One line of the child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acknowledgement {
     what: What,
     key: Key,
-    revision: Revision,
+    pub revision: Revision,
     epoch: u64,
 }
 
@@ -27,6 +27,11 @@ enum What {
 }
 
 impl Acknowledgement {
+    /// Whether going back behind it would give somebody what was taken.
+    pub fn takes_away(&self) -> bool {
+        self.what != What::Create || self.key.kind == Kind::Account
+    }
+
     /// Nothing for a line that was cut.
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_suffix('.')?.split(' ');
@@ -54,6 +59,8 @@ pub struct Model {
     acknowledged: usize,
     unheard: usize,
     dead_by_epoch: usize,
+    /// Suspended accounts seen, over all checks.
+    suspended: usize,
 }
 
 impl Model {
@@ -129,6 +136,16 @@ impl Model {
         assert_eq!(snapshot.revision, self.newest);
         let tokens = self.truth.keys().filter(|key| key.kind == Kind::Token).count();
         assert_eq!(snapshot.tokens.len(), tokens, "a token's record does not open");
+        for (name, promised) in &self.epochs {
+            let Some(AccountState::Known(account)) = snapshot.accounts.get(name.as_str()) else {
+                panic!("the account of {name} does not open")
+            };
+            let (account, user) = (&account.object, &snapshot.users[name.as_str()].object);
+            assert!(account.epoch >= *promised, "{name} has an epoch that was ended");
+            assert_eq!(account.suspended.is_some(), is_suspended(account.epoch), "{name} was revived");
+            assert_eq!(snapshot.account_may_act(user), !is_suspended(account.epoch));
+            self.suspended += usize::from(is_suspended(account.epoch));
+        }
         let mut live = 0;
         for (id, token) in &snapshot.tokens {
             assert!(!self.revoked.contains(&**id), "revoked token {id} is back");
@@ -141,7 +158,9 @@ impl Model {
                 None => {
                     let account = self.truth.get(&Key::new(Kind::Account, token.record.user.as_str()));
                     assert!(
-                        account.is_some() && token.record.epoch < epoch_of(snapshot, token),
+                        account.is_some()
+                            && (token.record.epoch < epoch_of(snapshot, token)
+                                || is_suspended(epoch_of(snapshot, token))),
                         "{id} is dead for no reason"
                     );
                     self.dead_by_epoch += 1;
@@ -153,12 +172,13 @@ impl Model {
 
     pub fn summary(&self) -> String {
         format!(
-            "{} acknowledged writes, {} unheard, {} revocations, epochs {:?}, {} tokens dead by epoch, revision {}",
+            "{} acknowledged writes, {} unheard, {} revocations, epochs {:?}, {} tokens dead by epoch, {} times suspended, revision {}",
             self.acknowledged,
             self.unheard,
             self.revoked.len(),
             self.epochs.values().collect::<Vec<_>>(),
             self.dead_by_epoch,
+            self.suspended,
             self.newest,
         )
     }
@@ -166,7 +186,7 @@ impl Model {
     /// That the run was worth something.
     pub fn assert_exercised(&self) {
         assert!(self.acknowledged > 800, "{}", self.summary());
-        assert!(self.revoked.len() > 50 && self.dead_by_epoch > 50, "{}", self.summary());
+        assert!(self.revoked.len() > 50 && self.dead_by_epoch > 50 && self.suspended > 50, "{}", self.summary());
         assert!((0..WRITERS).all(|writer| self.epochs.contains_key(&user(writer))), "{}", self.summary());
     }
 }
