@@ -309,12 +309,7 @@ fn no_namespace(ctx: &Context<'_>) -> Refusal {
 
 /// The same answer for a cluster that does not exist and for one where the caller has nothing.
 fn unknown_cluster(ctx: &Context<'_>) -> Refusal {
-    let own = ctx.snapshot.clusters.keys().filter(|name| {
-        let place = Place { cluster: name, project: None, namespace: "" };
-        resolve::knows_cluster(ctx.snapshot, ctx.asker.user, ctx.asker.scopes, place, ctx.now)
-    });
-    let mut own: Vec<&str> = own.take(LISTED).map(|name| &**name).collect();
-    own.sort_unstable();
+    let own = resolve::own_clusters(ctx.snapshot, ctx.asker.user, ctx.asker.scopes, ctx.now, LISTED);
     let narrowed = ctx.place.project.map(|p| format!(" in project {p:?}")).unwrap_or_default();
     let hint =
         if own.is_empty() { "none is open to you".to_owned() } else { format!("open to you: {}", own.join(", ")) };

@@ -3,6 +3,7 @@
 //! The groups that a request carries into the cluster come from here and never from the permit, so that a forced permit
 //! cannot forge them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -94,6 +95,32 @@ pub fn own_namespaces(
         .take(limit)
         .map(str::to_owned)
         .collect()
+}
+
+/// The clusters where the caller has anything, sorted, at most `limit`: as [`own_namespaces`].
+pub fn own_clusters<'a>(
+    snapshot: &'a Snapshot,
+    user: &'a User,
+    scopes: &TokenScopes,
+    now: Timestamp,
+    limit: usize,
+) -> Vec<&'a str> {
+    // From what is held, which is little, and not from all clusters.
+    let mut named = BTreeSet::new();
+    for grant in snapshot.holdings(user, now) {
+        let target = &grant.object.spec.target;
+        match target.kind {
+            TargetKind::Platform => {}
+            TargetKind::Cluster => drop(named.insert(target.name.as_str())),
+            TargetKind::Project => {
+                let project = snapshot.projects.get(target.name.as_str());
+                named.extend(project.iter().flat_map(|p| &p.object.spec.clusters).map(|at| at.cluster.as_str()));
+            }
+        }
+    }
+    let known =
+        |name: &&str| knows_cluster(snapshot, user, scopes, Place { cluster: name, project: None, namespace: "" }, now);
+    named.into_iter().filter(known).take(limit).collect()
 }
 
 /// Whether the caller has anything at all on a cluster: a role in one of its projects, or one on the cluster.
