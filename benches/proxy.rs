@@ -6,6 +6,8 @@
 
 #[path = "proxy/load.rs"]
 mod load;
+#[path = "resident.rs"]
+mod resident;
 #[path = "proxy/stage.rs"]
 mod stage;
 
@@ -17,6 +19,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use load::{Measured, Target};
+use resident::resident_kib;
 use stage::Stage;
 
 /// Rounds; each measures every way once.
@@ -93,9 +96,9 @@ async fn idle_watches(stage: &Stage, report: &mut serde_json::Map<String, Value>
     let target = stage.bailiwick(SMALL);
     let pid = target.pids[0];
     let alone = load::run(&target, 4, SPAN, false).await?;
-    let before = load::resident_kib(pid)?;
+    let before = resident_kib(pid)?;
     let watches = load::open_watches(stage, WATCHES).await?;
-    let each = (load::resident_kib(pid)? - before) / WATCHES as f64;
+    let each = (resident_kib(pid)? - before) / WATCHES as f64;
     let beside = load::run(&target, 4, SPAN, false).await?;
     drop(watches);
     println!(

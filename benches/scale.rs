@@ -8,6 +8,8 @@
 mod fleet;
 #[path = "scale/measure.rs"]
 mod measure;
+#[path = "resident.rs"]
+mod resident;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

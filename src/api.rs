@@ -36,7 +36,6 @@ mod yaml;
 mod tests;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -132,8 +131,6 @@ pub struct ApiParts {
     pub clusters: Arc<dyn ClusterActs>,
     /// Where audit records go.
     pub audit: Arc<Audit>,
-    /// Directory of the audit log, for reading it.
-    pub audit_directory: PathBuf,
     /// Where clients find us.
     pub public: PublicEndpoint,
     /// Ends watches when the process goes down.

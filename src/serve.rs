@@ -7,6 +7,7 @@ mod keys;
 mod logs;
 pub mod master_key;
 pub mod operations;
+mod platform_record;
 mod restore;
 mod timekeeper;
 
@@ -197,8 +198,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         counters: metrics.audit.clone(),
         ..AuditSettings::default()
     };
-    let audit_directory = settings.data_dir.join("audit");
-    let audit = Audit::open(&audit_directory, audit_settings).context("audit log")?;
+    let audit = Audit::open(&settings.data_dir.join("audit"), audit_settings).context("audit log")?;
     let timekeeper = timekeeper::load(dyn_store.clone(), sealer.clone(), settings.accept_clock).await?;
     let (index, index_task) = Index::start_with(dyn_store.clone(), sealer.clone(), timekeeper.clock().clone()).await?;
 
@@ -243,7 +243,6 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         namespaces: controllers.clone(),
         clusters: clusters.clone(),
         audit: audit.clone(),
-        audit_directory,
         public: PublicEndpoint { url: public.clone(), certificate_authority: tls.ca.clone().map(String::into_bytes) },
         shutdown: shutdown.child_token(),
     })?;

@@ -135,13 +135,6 @@ pub async fn open_watches(stage: &Stage, count: usize) -> anyhow::Result<Watches
     Ok(Watches { _tasks: tasks, _responses: responses })
 }
 
-/// Resident memory of a process in KiB.
-pub fn resident_kib(pid: u32) -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
-}
-
 /// CPU seconds that processes have used.
 fn cpu(pids: &[u32]) -> anyhow::Result<f64> {
     let mut ticks = 0u64;

@@ -16,6 +16,7 @@ use bailiwick::store::{Key, Kind, Store};
 use serde_json::{Map, Value, json};
 
 use super::fleet::{self, Fleet};
+use super::resident::resident_kib;
 
 /// Most decisions of each sort; fewer in a small fleet, which is there to see that all of this works.
 const DECISIONS: usize = 50_000;
@@ -26,14 +27,14 @@ pub async fn measure(fleet: &Fleet, folder: &Path) -> anyhow::Result<Value> {
     let mut report = Map::new();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder, SqliteSettings::default())?);
     store.revision().await?;
-    let before = resident_kib()?;
+    let before = resident_kib("self")?;
     let begun = Instant::now();
     let (index, _writer) = Index::start(store.clone(), fleet::sealer()).await.context("index")?;
     report.insert("start_seconds".into(), figure(begun.elapsed().as_secs_f64()));
     for (n, seen) in fleet.observed().into_iter().enumerate() {
         index.observe_applied(Observation { cluster: format!("c{n}"), seen: Some(Arc::new(seen)) }).await?;
     }
-    report.insert("index_mib".into(), figure((resident_kib()? - before) / 1024.0));
+    report.insert("index_mib".into(), figure((resident_kib("self")? - before) / 1024.0));
 
     let snapshot = index.snapshot();
     let sorts: [(&str, Sort); 3] = [("allowed", allowed), ("foreign_namespace", foreign), ("foreign_cluster", nowhere)];
@@ -119,7 +120,7 @@ async fn changes(
 ) -> anyhow::Result<()> {
     let sorts: [(&str, Kind); 3] = [("grant", Kind::Grant), ("user", Kind::User), ("claim", Kind::Claim)];
     let mut held = vec![];
-    let mut before = resident_kib()?;
+    let mut before = resident_kib("self")?;
     for (sort, kind) in sorts {
         let (mut written, mut in_force) = (vec![], vec![]);
         for n in 0..CHANGES {
@@ -152,11 +153,11 @@ async fn changes(
         quantiles(report, &format!("{sort}_written_ms"), written, 1e3);
         quantiles(report, &format!("{sort}_in_force_ms"), in_force, 1e3);
     }
-    report.insert("version_held_kib".into(), figure((resident_kib()? - before) / held.len() as f64));
+    report.insert("version_held_kib".into(), figure((resident_kib("self")? - before) / held.len() as f64));
     drop(held);
     let mut in_force = vec![];
     let mut held = vec![];
-    before = resident_kib()?;
+    before = resident_kib("self")?;
     for n in 0..CHANGES {
         let cluster = format!("c{}", n % fleet.clusters);
         let snapshot = index.snapshot();
@@ -168,7 +169,7 @@ async fn changes(
         held.push(snapshot);
     }
     quantiles(report, "observation_in_force_ms", in_force, 1e3);
-    report.insert("observation_held_kib".into(), figure((resident_kib()? - before) / held.len() as f64));
+    report.insert("observation_held_kib".into(), figure((resident_kib("self")? - before) / held.len() as f64));
     Ok(())
 }
 
@@ -183,11 +184,4 @@ fn quantiles(report: &mut Map<String, Value>, name: &str, mut took: Vec<Duration
 /// Three digits behind the point.
 fn figure(value: f64) -> Value {
     json!((value * 1000.0).round() / 1000.0)
-}
-
-/// Resident memory of this process in KiB.
-fn resident_kib() -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
 }

@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 
 use super::chain::{Chain, ChainKey, Head};
 use super::files::{Log, Reserve};
-use super::{Stage, Surface, Verification, What};
+use super::{Filter, Record, Stage, Surface, Verification, What};
 use crate::clock;
 
 /// Longest time that a record is only in memory.
@@ -298,6 +298,11 @@ impl Audit {
     /// Writes and syncs every record given so far, so that [`super::read`] finds them.
     pub async fn flush(&self) -> Result<(), AuditError> {
         self.wait_for(&[])?.await.map_err(|_| AuditError::Closed)?
+    }
+
+    /// Reads the newest records that meet a filter; see [`super::read`]. Blocks, and reads whole files.
+    pub fn read(&self, filter: &Filter) -> io::Result<Vec<Record>> {
+        super::read(&self.directory, filter)
     }
 
     /// The end of the chain as it is on the disk for good.

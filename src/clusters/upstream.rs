@@ -25,7 +25,7 @@ use hyper_util::rt::TokioIo;
 
 use self::dial::Dialer;
 use self::kept::Kept;
-use self::multiplexed::{Lease, Shape, StreamPool};
+use self::multiplexed::{Lease, StreamPool};
 use super::endpoint::Endpoint;
 use super::outgoing::Outgoing;
 
@@ -33,9 +33,6 @@ use super::outgoing::Outgoing;
 const CONNECT: Duration = Duration::from_secs(5);
 /// Most headers of an answer.
 const MAX_HEADERS: usize = 256;
-/// Connections for long-running responses: the API server refuses the 101st stream, and events are small. Bounds them to
-/// 10,000 a cluster.
-const LONG_RUNNING: Shape = Shape { streams: 100, window: 64 * 1024, connections: 100 };
 
 /// Why a request did not reach the cluster or brought no response.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -104,7 +101,7 @@ impl Upstream {
             host,
             credential,
             kept: kept::Pool::new(dialer.clone()),
-            long_running: StreamPool::new(Dialer::new(endpoint, b"h2"), LONG_RUNNING),
+            long_running: StreamPool::new(Dialer::new(endpoint, b"h2")),
             dialer,
         })
     }

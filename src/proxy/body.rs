@@ -56,7 +56,9 @@ pub struct Relayed {
     // A long-running response may be silent for as long as it likes.
     may_stall: bool,
     stall: Option<Pin<Box<Sleep>>>,
-    right: Watch,
+    right: Watched,
+    // Of the register, once the right is entered there.
+    cancelled: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// The beginning of a body.
@@ -105,46 +107,52 @@ pub async fn gather(body: &mut ClusterBody) -> Result<Gathered, hyper::Error> {
     })
 }
 
-/// How the right to a response is watched over.
-pub struct Watch(Watching);
-
-enum Watching {
+/// How the right to a request is watched over while it lasts.
+pub enum Watched {
     /// By the register.
-    Entered { cancelled: Pin<Box<WaitForCancellationFutureOwned>>, registered: Registered },
-    /// Not yet; it is entered as this if it lingers.
+    Entered(Registered),
+    /// Not yet: a short read, which was admitted as this. It is entered once it lingers.
     Later(Box<StreamKey>),
 }
 
-impl Watch {
-    /// By its place in the register.
-    pub fn entered(registered: Registered) -> Self {
-        Self(Watching::Entered { cancelled: Box::pin(registered.cut.cancelled_owned()), registered })
+impl Watched {
+    /// Why the right has ended, if it has; asked where an answer is at hand. Of a short time nobody asks.
+    pub fn ended(&self, finish: &Finish) -> Option<&'static str> {
+        match self {
+            Watched::Entered(registered) => registered.cut.cause(),
+            Watched::Later(_) if !finish.lingers() => None,
+            Watched::Later(key) => finish.enter(StreamKey::clone(key)).cut.cause(),
+        }
     }
 
-    /// Not yet: a short read, which was admitted as `key`. It is entered once it lingers.
-    pub fn later(key: Box<StreamKey>) -> Self {
-        Self(Watching::Later(key))
+    /// Why it was cut.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Watched::Entered(registered) => registered.cut.cause().unwrap_or("cut"),
+            Watched::Later(_) => "cut",
+        }
     }
 }
 
 impl Relayed {
     /// A response of which `ahead` was read already.
-    pub fn new(ahead: Vec<Bytes>, inner: ClusterBody, finish: Finish, right: Watch) -> Self {
+    pub fn new(ahead: Vec<Bytes>, inner: ClusterBody, finish: Finish, right: Watched) -> Self {
         let may_stall = finish.is_long();
-        Self { ahead: ahead.into_iter(), inner, finish, may_stall, stall: None, right }
+        Self { ahead: ahead.into_iter(), inner, finish, may_stall, stall: None, right, cancelled: None }
     }
 
     /// Why the right to the rest has ended, if it has.
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> Option<&'static str> {
-        if let Watching::Later(key) = &self.right.0 {
+        if let Watched::Later(key) = &self.right {
             if !self.finish.lingers() {
                 return None;
             }
-            self.right = Watch::entered(self.finish.enter(StreamKey::clone(key)));
+            self.right = Watched::Entered(self.finish.enter(StreamKey::clone(key)));
         }
-        let Watching::Entered { cancelled, registered } = &mut self.right.0 else { return None };
+        let Watched::Entered(registered) = &self.right else { return None };
+        let cancelled = self.cancelled.get_or_insert_with(|| Box::pin(registered.cut.cancelled_owned()));
         let cut = cancelled.as_mut().poll(cx).is_ready();
-        cut.then(|| registered.cut.cause().unwrap_or("cut"))
+        cut.then(|| self.right.cause())
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
@@ -185,9 +193,7 @@ impl Relayed {
             }
         }
     }
-}
 
-impl Relayed {
     fn size_hint(&self) -> SizeHint {
         let ahead: u64 = self.ahead.as_slice().iter().map(|data| data.len() as u64).sum();
         match self.inner.size_hint().exact() {

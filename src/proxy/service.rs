@@ -19,13 +19,13 @@ use tracing::warn;
 use self::answers::{millis, own, refusal, refused_answer, unauthenticated, unauthenticated_or_forbidden, unreachable};
 pub use self::finish::Finish;
 use self::intake::{asks_to_upgrade, describe, key, parse, place, presented, review_body};
-use super::body::{Gathered, ProxyBody, Relayed, Watch, gather};
+use super::body::{Gathered, ProxyBody, Relayed, Watched, gather};
 use super::budget::{Budget, InFlight};
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Rules};
 use super::meters;
 use super::reviews::{self, Answer, Encoding, Review};
 use super::rewrite::{self, Identity};
-use super::streams::{Registered, StreamKey, Streams};
+use super::streams::{Registered, Streams};
 use super::target::Target;
 use super::upgrade;
 use crate::audit::{Audit, Stage, Surface, What};
@@ -400,13 +400,7 @@ impl Proxy {
                 finish.complete();
                 ProxyBody::Whole((!bytes.is_empty()).then_some(bytes))
             }
-            Gathered::Part(ahead) => {
-                let right = match watched {
-                    Watched::Entered(registered) => Watch::entered(registered),
-                    Watched::Later(key) => Watch::later(key),
-                };
-                ProxyBody::Relayed(Box::new(Relayed::new(ahead, body, finish, right)))
-            }
+            Gathered::Part(ahead) => ProxyBody::Relayed(Box::new(Relayed::new(ahead, body, finish, watched))),
         };
         Response::from_parts(parts, body)
     }
@@ -435,32 +429,6 @@ fn switched(
     }
     tokio::spawn(upgrade::relay(client, cluster, registered, finish));
     answer
-}
-
-/// How the right to a request is watched over while it lasts.
-enum Watched {
-    /// By the register.
-    Entered(Registered),
-    /// Not at all, unless the answer lingers.
-    Later(Box<StreamKey>),
-}
-
-impl Watched {
-    /// Why the right has ended, if it has; asked where an answer is at hand. Of a short time nobody asks.
-    fn ended(&self, finish: &Finish) -> Option<&'static str> {
-        match self {
-            Watched::Entered(registered) => registered.cut.cause(),
-            Watched::Later(_) if !finish.lingers() => None,
-            Watched::Later(key) => finish.enter(StreamKey::clone(key)).cut.cause(),
-        }
-    }
-
-    fn cause(&self) -> &'static str {
-        match self {
-            Watched::Entered(registered) => registered.cut.cause().unwrap_or("cut"),
-            Watched::Later(_) => "cut",
-        }
-    }
 }
 
 enum Reviewed {

@@ -14,9 +14,10 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
 
+use super::platform_record;
 use crate::audit::{Audit, ChainKey, Head};
-use crate::store::sealed::{Binding, Sealer};
-use crate::store::{Key, Kind, Revision, Store, StoreError};
+use crate::store::Store;
+use crate::store::sealed::Sealer;
 
 /// Name of the record.
 const NAME: &str = "audit-chain";
@@ -30,6 +31,12 @@ struct Record {
     head: Head,
 }
 
+impl Record {
+    fn new(key: &[u8; 32], head: Head) -> Self {
+        Self { key: Zeroizing::new(STANDARD.encode(key)), head }
+    }
+}
+
 /// The record and what it said.
 pub(super) struct AuditChain {
     store: Arc<dyn Store>,
@@ -40,21 +47,19 @@ pub(super) struct AuditChain {
 
 /// Reads the record; makes it, with a key of random bytes, at the first start.
 pub(super) async fn load(store: Arc<dyn Store>, sealer: Arc<Sealer>) -> anyhow::Result<Arc<AuditChain>> {
-    let key = Key::new(Kind::Platform, NAME);
     let mut bytes = Zeroizing::new([0; 32]);
-    let head = match store.get(&key).await? {
-        Some(entry) => {
-            let Record { key: text, head } = sealer.open::<Record>(&key, &entry.value)?.content;
+    let head = match platform_record::read::<Record>(&*store, &sealer, NAME).await? {
+        Some(known) => {
+            let Record { key: text, head } = known.content;
             let decoded = Zeroizing::new(STANDARD.decode(text.as_bytes()).context("key of the audit log")?);
             *bytes = decoded.as_slice().try_into().context("key of the audit log: not 32 bytes")?;
             head
         }
         None => {
             getrandom::fill(&mut *bytes).map_err(|why| anyhow::anyhow!("no random bytes: {why}"))?;
-            let record = Record { key: Zeroizing::new(STANDARD.encode(*bytes)), head: Head::default() };
-            let sealed = sealer.seal(&key, Binding { uid: NAME, version: 1 }, &record)?;
-            store.create(key, sealed).await?;
-            Head::default()
+            let record = Record::new(&bytes, Head::default());
+            platform_record::write(&*store, &sealer, NAME, None, &record).await?;
+            record.head
         }
     };
     Ok(Arc::new(AuditChain { store, sealer, bytes, noted: Mutex::new(head) }))
@@ -92,7 +97,7 @@ impl AuditChain {
             return false;
         }
         match self.write(head).await {
-            Ok(_) => {
+            Ok(()) => {
                 *self.noted.lock() = head;
                 true
             }
@@ -103,14 +108,11 @@ impl AuditChain {
         }
     }
 
-    async fn write(&self, head: Head) -> anyhow::Result<Revision> {
-        let key = Key::new(Kind::Platform, NAME);
-        let entry = self.store.get(&key).await?.context("the record of the audit log is gone")?;
-        let version = self.sealer.open::<Record>(&key, &entry.value)?.version;
-        let record = Record { key: Zeroizing::new(STANDARD.encode(*self.bytes)), head };
-        let sealed = self.sealer.seal(&key, Binding { uid: NAME, version: version + 1 }, &record)?;
-        let written: Result<Revision, StoreError> = self.store.update(key, entry.revision, sealed).await;
-        Ok(written?)
+    async fn write(&self, head: Head) -> anyhow::Result<()> {
+        let known = platform_record::read::<Record>(&*self.store, &self.sealer, NAME).await?;
+        let known = known.context("the record of the audit log is gone")?;
+        let record = Record::new(&self.bytes, head);
+        platform_record::write(&*self.store, &self.sealer, NAME, Some(known), &record).await
     }
 }
 

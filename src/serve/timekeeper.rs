@@ -11,9 +11,10 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
+use super::platform_record;
 use crate::clock::{Clock, STABLE, Step};
-use crate::store::sealed::{Binding, Sealer};
-use crate::store::{Key, Kind, Revision, Store, StoreError};
+use crate::store::Store;
+use crate::store::sealed::Sealer;
 
 /// Name of the record.
 const NAME: &str = "clock";
@@ -41,18 +42,15 @@ async fn load_with(
     accept: bool,
     clock: impl FnOnce(Option<Timestamp>) -> Arc<Clock>,
 ) -> anyhow::Result<Arc<Timekeeper>> {
-    let mark = if accept { None } else { read(&*store, &sealer).await? };
+    let mark = match accept {
+        true => None,
+        false => platform_record::read(&*store, &sealer, NAME).await?.map(|known| known.content),
+    };
     let keeper = Timekeeper { store, sealer, clock: clock(mark), noted: Mutex::new(mark) };
     if accept {
         keeper.write(keeper.clock.steady()).await?;
     }
     Ok(Arc::new(keeper))
-}
-
-async fn read(store: &dyn Store, sealer: &Sealer) -> anyhow::Result<Option<Timestamp>> {
-    let key = Key::new(Kind::Platform, NAME);
-    let Some(entry) = store.get(&key).await? else { return Ok(None) };
-    Ok(Some(sealer.open::<Timestamp>(&key, &entry.value)?.content))
 }
 
 impl Timekeeper {
@@ -92,21 +90,11 @@ impl Timekeeper {
         }
     }
 
-    async fn write(&self, steady: Timestamp) -> anyhow::Result<Revision> {
-        let key = Key::new(Kind::Platform, NAME);
-        let entry = self.store.get(&key).await?;
-        let version = match &entry {
-            Some(entry) => self.sealer.open::<Timestamp>(&key, &entry.value)?.version + 1,
-            None => 1,
-        };
-        let sealed = self.sealer.seal(&key, Binding { uid: NAME, version }, &steady)?;
-        let written: Result<Revision, StoreError> = match entry {
-            Some(entry) => self.store.update(key, entry.revision, sealed).await,
-            None => self.store.create(key, sealed).await,
-        };
-        let revision = written?;
+    async fn write(&self, steady: Timestamp) -> anyhow::Result<()> {
+        let known = platform_record::read(&*self.store, &self.sealer, NAME).await?;
+        platform_record::write(&*self.store, &self.sealer, NAME, known, &steady).await?;
         *self.noted.lock() = Some(steady);
-        Ok(revision)
+        Ok(())
     }
 }
 
@@ -139,7 +127,9 @@ mod tests {
     use crate::index::Index;
     use crate::records::{TokenRecord, TokenScopes};
     use crate::resources::token::Audience;
+    use crate::store::sealed::Binding;
     use crate::store::sqlite::{SqliteSettings, SqliteStore};
+    use crate::store::{Key, Kind};
 
     const HOUR: Duration = Duration::from_secs(3600);
 

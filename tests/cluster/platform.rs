@@ -11,14 +11,12 @@ use bailiwick::clusters::endpoint::digest;
 use bailiwick::clusters::{Clusters, Deadlines, Timing, import};
 use bailiwick::controllers::Controllers;
 use bailiwick::identity::last_used::LastUsed;
-use bailiwick::identity::tokens;
 use bailiwick::index::{Index, ObservedCluster};
 use bailiwick::listener::{self, Doors};
 use bailiwick::metrics::Metrics;
 use bailiwick::proxy::{Proxy, ProxyParts, ProxySettings};
-use bailiwick::records::{ClusterCredential, TokenRecord, TokenScopes};
+use bailiwick::records::ClusterCredential;
 use bailiwick::resources::cluster::{Connection, DirectConnection};
-use bailiwick::resources::token::Audience;
 use bailiwick::resources::{Cluster, ClusterSpec, ClusterStatus, Condition};
 use bailiwick::store::sealed::{Binding, Sealer};
 use bailiwick::store::sqlite::{SqliteSettings, SqliteStore};
@@ -31,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::harness::*;
 use super::kubernetes::kubectl;
-use crate::proxy_harness::Pki;
+use crate::proxy_harness::{Pki, issue};
 
 const API: &str = "bailiwick.dev/v1alpha1";
 
@@ -242,25 +240,7 @@ impl Platform {
             "status": {"state": "Active", "subjectUID": uid(name), "targetUID": uid(target.1)},
         });
         self.world.put(Kind::Grant, name, grant).await;
-        let made = tokens::generate().unwrap();
-        let record = TokenRecord {
-            id: made.id.clone(),
-            hash: STANDARD.encode(made.hash),
-            user: name.into(),
-            user_uid: uid(name),
-            epoch: 0,
-            global_epoch: 0,
-            audience: Audience::Kube,
-            scopes: TokenScopes::default(),
-            family: made.id.clone(),
-            description: String::new(),
-            created_at: "2026-01-01T00:00:00Z".into(),
-            expires_at: "2100-01-01T00:00:00Z".into(),
-        };
-        let key = Key::new(Kind::Token, made.id.as_str());
-        let sealed = self.world.sealer.seal(&key, Binding { uid: &made.id, version: 1 }, &record).unwrap();
-        let revision = self.world.store.create(key, sealed).await.unwrap();
-        self.world.index.applied(revision).await.unwrap();
+        let token = issue(&*self.world.store, &self.world.sealer, &self.world.index, name, &uid(name), |_| {}).await;
 
         let clusters: Vec<String> = self.world.index.snapshot().clusters.keys().map(ToString::to_string).collect();
         let ca = STANDARD.encode(&self.ca);
@@ -272,7 +252,7 @@ impl Platform {
         let config = json!({
             "apiVersion": "v1", "kind": "Config",
             "clusters": clusters.iter().map(place).collect::<Vec<_>>(),
-            "users": [{"name": name, "user": {"token": *made.secret_token}}],
+            "users": [{"name": name, "user": {"token": token}}],
             "contexts": clusters.iter().map(context).collect::<Vec<_>>(),
         });
         let file = self.world.folder.path().join(format!("{name}.kubeconfig"));

@@ -173,26 +173,12 @@ impl World {
     }
 
     pub async fn issue_for(&self, user: &str, scopes: TokenScopes, audience: Audience, expires_at: &str) -> String {
-        let made = tokens::generate().unwrap();
-        let record = TokenRecord {
-            id: made.id.clone(),
-            hash: STANDARD.encode(made.hash),
-            user: user.into(),
-            user_uid: format!("uid-{user}"),
-            epoch: 0,
-            global_epoch: 0,
-            audience,
-            scopes,
-            family: made.id.clone(),
-            description: String::new(),
-            created_at: "2026-01-01T00:00:00Z".into(),
-            expires_at: expires_at.into(),
-        };
-        let key = Key::new(Kind::Token, made.id.as_str());
-        let sealed = self.sealer.seal(&key, Binding { uid: &made.id, version: 1 }, &record).unwrap();
-        let revision = self.store.create(key, sealed).await.unwrap();
-        self.index.applied(revision).await.unwrap();
-        made.secret_token.to_string()
+        issue(&*self.store, &self.sealer, &self.index, user, &format!("uid-{user}"), |record| {
+            record.audience = audience;
+            record.scopes = scopes;
+            record.expires_at = expires_at.into();
+        })
+        .await
     }
 
     /// Changes a stored object and waits until decisions see it.
@@ -475,4 +461,37 @@ async fn answer(mut request: Request<Incoming>, seen: Seens, wholes: Wholes) -> 
     wholes.lock().push(sent.len());
     let echo = BTreeMap::from([("received", sent.len())]);
     Ok(status(200, whole(&serde_json::to_string(&echo).unwrap())))
+}
+
+/// Issues a token for the proxy and waits until it counts. `change` makes it another one: unlimited, and without an end
+/// that a test sees, where it does nothing.
+pub async fn issue(
+    store: &dyn Store,
+    sealer: &Sealer,
+    index: &Index,
+    user: &str,
+    uid: &str,
+    change: impl FnOnce(&mut TokenRecord),
+) -> String {
+    let made = tokens::generate().unwrap();
+    let mut record = TokenRecord {
+        id: made.id.clone(),
+        hash: STANDARD.encode(made.hash),
+        user: user.into(),
+        user_uid: uid.into(),
+        epoch: 0,
+        global_epoch: 0,
+        audience: Audience::Kube,
+        scopes: TokenScopes::default(),
+        family: made.id.clone(),
+        description: String::new(),
+        created_at: "2026-01-01T00:00:00Z".into(),
+        expires_at: "2100-01-01T00:00:00Z".into(),
+    };
+    change(&mut record);
+    let key = Key::new(Kind::Token, made.id.as_str());
+    let sealed = sealer.seal(&key, Binding { uid: &made.id, version: 1 }, &record).unwrap();
+    let revision = store.create(key, sealed).await.unwrap();
+    index.applied(revision).await.unwrap();
+    made.secret_token.to_string()
 }

@@ -11,16 +11,14 @@ use bailiwick::clusters::endpoint::Endpoint;
 use bailiwick::clusters::upstream::{Upstream, Upstreams};
 use bailiwick::domain::names::uid8;
 use bailiwick::identity::last_used::LastUsed;
-use bailiwick::identity::tokens;
 use bailiwick::index::{Index, Observation, ObservedCluster};
 use bailiwick::listener::{self, Doors};
 use bailiwick::metrics::Metrics;
 use bailiwick::proxy::decide::PermitEverything;
 use bailiwick::proxy::{Proxy, ProxyParts, ProxySettings};
-use bailiwick::records::{Claim, ClaimOrigin, TokenRecord, TokenScopes};
+use bailiwick::records::{Claim, ClaimOrigin};
 use bailiwick::resources::cluster::DirectConnection;
-use bailiwick::resources::token::Audience;
-use bailiwick::store::sealed::{Binding, Sealer};
+use bailiwick::store::sealed::Sealer;
 use bailiwick::store::sqlite::{SqliteSettings, SqliteStore};
 use bailiwick::store::{Key, Kind, Store};
 use base64::Engine as _;
@@ -30,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::process::*;
 use super::site::*;
-use crate::proxy_harness::Pki;
+use crate::proxy_harness::{Pki, issue};
 
 /// The cluster's RBAC is open: the proxy refuses.
 #[test]
@@ -178,7 +176,7 @@ impl OpenProxy {
         };
         let seen = Some(Arc::new(observed));
         index.observe_applied(Observation { cluster: CLUSTER.into(), seen }).await.unwrap();
-        let token = issue(&*store, &sealer, &index).await;
+        let token = issue(&*store, &sealer, &index, "forced", "uid-forced", |_| {}).await;
 
         let config = kube::config::Kubeconfig::read_from(&site.kubeconfig).unwrap();
         let cluster = config.clusters[0].cluster.clone().unwrap();
@@ -289,27 +287,4 @@ async fn platform(store: &dyn Store, project_uid: &str, namespaces: &[(String, S
     for (kind, name, value) in objects {
         store.create(Key::new(kind, name), value.to_string().into()).await.unwrap();
     }
-}
-
-async fn issue(store: &dyn Store, sealer: &Sealer, index: &Index) -> String {
-    let made = tokens::generate().unwrap();
-    let record = TokenRecord {
-        id: made.id.clone(),
-        hash: STANDARD.encode(made.hash),
-        user: "forced".into(),
-        user_uid: "uid-forced".into(),
-        epoch: 0,
-        global_epoch: 0,
-        audience: Audience::Kube,
-        scopes: TokenScopes::default(),
-        family: made.id.clone(),
-        description: String::new(),
-        created_at: "2026-01-01T00:00:00Z".into(),
-        expires_at: "2100-01-01T00:00:00Z".into(),
-    };
-    let key = Key::new(Kind::Token, made.id.as_str());
-    let sealed = sealer.seal(&key, Binding { uid: &made.id, version: 1 }, &record).unwrap();
-    let revision = store.create(key, sealed).await.unwrap();
-    index.applied(revision).await.unwrap();
-    made.secret_token.to_string()
 }

@@ -10,7 +10,7 @@ use super::super::call::Call;
 use super::super::params::Query;
 use super::super::rights::Rights;
 use super::super::{Answer, ApiState};
-use crate::audit::{self, Filter};
+use crate::audit::Filter;
 use crate::status::Status;
 
 /// Records given where nothing is asked for.
@@ -26,8 +26,8 @@ pub(in crate::api) async fn read(State(state): State<ApiState>, call: Call) -> A
     let filter = filter(&call.query)?;
     // A log that cannot be written can still be read.
     let _ = parts.audit.flush().await;
-    let directory = parts.audit_directory.clone();
-    let records = tokio::task::spawn_blocking(move || audit::read(&directory, &filter)).await;
+    let audit = parts.audit.clone();
+    let records = tokio::task::spawn_blocking(move || audit.read(&filter)).await;
     let records = records.map_err(|why| why.to_string()).and_then(|read| read.map_err(|why| why.to_string()));
     let records = records.map_err(|why| {
         tracing::error!(why, "the audit log cannot be read");

@@ -68,8 +68,7 @@ pub(in crate::api) async fn release(
     permit(&call, &state, &project, &cluster, &namespace, "delete")?;
     call.intend(&state).await?;
     let done = state.0.parts.namespaces.delete(&project, &cluster, &namespace, call.user()).await;
-    done.map_err(act_status)?;
-    Ok(answer(StatusCode::OK, &json!({"cluster": cluster, "name": namespace, "state": "Terminating"})))
+    given_up(done, &cluster, &namespace)
 }
 
 /// `GET projects/NAME/namespaces/CLUSTER/NAMESPACE/adoption`: what adopting would mean.
@@ -106,8 +105,7 @@ pub(in crate::api) async fn give_back(
     permit(&call, &state, &project, &cluster, &namespace, "delete")?;
     call.intend(&state).await?;
     let done = state.0.parts.namespaces.give_back(&project, &cluster, &namespace, call.user()).await;
-    done.map_err(act_status)?;
-    Ok(answer(StatusCode::OK, &json!({"cluster": cluster, "name": namespace, "state": "Terminating"})))
+    given_up(done, &cluster, &namespace)
 }
 
 fn describe(call: &Call, project: &str, cluster: &str, namespace: &str, verb: &str) {
@@ -135,6 +133,11 @@ fn permit(
     let object = visible(call.view(), state, call, served, project)?;
     let rights = Rights { view: call.view(), caller: &call.caller, access: &state.0.parts.access };
     rights.check_namespace(verb, &object)
+}
+
+fn given_up(done: Result<(), ActError>, cluster: &str, namespace: &str) -> Answer {
+    done.map_err(act_status)?;
+    Ok(answer(StatusCode::OK, &json!({"cluster": cluster, "name": namespace, "state": "Terminating"})))
 }
 
 fn act_status(why: ActError) -> Status {

@@ -203,7 +203,6 @@ impl Server {
             namespaces: Arc::new(AtOnce { tenancy: tenancy.clone(), index: index.clone(), store: store.clone() }),
             clusters: Arc::new(Checked),
             audit: audit.clone(),
-            audit_directory,
             public: PublicEndpoint { url: "https://bailiwick.example.com".to_owned(), certificate_authority: None },
             shutdown: tokio_util::sync::CancellationToken::new(),
         };

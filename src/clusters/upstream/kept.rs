@@ -51,19 +51,14 @@ impl Wire {
     /// Whether the next request may be sent: the last one is over, and the cluster neither closed nor spoke since.
     fn is_ready(&mut self) -> bool {
         // Nobody waits for this: whoever sends next polls again.
-        let ended = self.connection.as_mut().poll_now().is_ready();
+        let ended = self.connection.as_mut().poll(&mut unwoken()).is_ready();
         !ended && self.sender.is_ready()
     }
 }
 
-trait PollNow: Future {
-    fn poll_now(self: Pin<&mut Self>) -> Poll<Self::Output>;
-}
-
-impl<F: Future> PollNow for F {
-    fn poll_now(self: Pin<&mut Self>) -> Poll<Self::Output> {
-        self.poll(&mut Context::from_waker(Waker::noop()))
-    }
+/// For what is polled again anyway: nobody is woken.
+fn unwoken() -> Context<'static> {
+    Context::from_waker(Waker::noop())
 }
 
 impl Pool {
@@ -93,8 +88,7 @@ impl Pool {
 
     async fn dial(&self) -> Result<Wire, UpstreamError> {
         let io = TokioIo::new(self.dialer.dial().await?);
-        let made = http1::Builder::new().max_headers(MAX_HEADERS).handshake(io).await;
-        let (sender, connection) = made?;
+        let (sender, connection) = http1::Builder::new().max_headers(MAX_HEADERS).handshake(io).await?;
         Ok(Wire { sender, connection: Box::pin(connection) })
     }
 
@@ -135,7 +129,7 @@ impl Pool {
                 // Its end answers whoever still waits.
                 connection = None;
             }
-            sending.as_mut().poll_now()
+            sending.as_mut().poll(&mut unwoken())
         });
         match answer.await {
             Ok(response) => {
@@ -173,7 +167,7 @@ impl Kept {
             self.wire = None;
         }
         // As above: the connection fills it, in the line before.
-        let frame = Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        let frame = Pin::new(&mut self.body).poll_frame(&mut unwoken());
         let over = self.body.is_end_stream() || matches!(frame, Poll::Ready(None));
         if over && let Some(wire) = self.wire.take() {
             self.pool.give_back(wire);

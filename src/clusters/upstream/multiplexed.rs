@@ -19,19 +19,17 @@ const PING: Duration = Duration::from_secs(15);
 /// Time for the answer to a ping.
 const PONG: Duration = Duration::from_secs(10);
 
-/// How many streams share a connection, and how much of each may be on its way.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
-    pub(super) streams: usize,
-    // The connection's window is the sum of its streams': a client that stops reading holds up nobody else's stream.
-    pub(super) window: u32,
-    pub(super) connections: usize,
-}
+/// Streams of a connection: the API server refuses the 101st.
+const STREAMS: usize = 100;
+/// How much of each stream may be on its way; events are small. The connection's window is the sum of its streams': a
+/// client that stops reading holds up nobody else's stream.
+const WINDOW: u32 = 64 * 1024;
+/// Most connections of a cluster, and so 10,000 streams.
+const CONNECTIONS: usize = 100;
 
-/// The connections of a cluster for one kind of response.
+/// The connections of a cluster for long-running responses.
 pub(super) struct StreamPool {
     dialer: Dialer,
-    shape: Shape,
     connections: Mutex<Vec<StreamConnection>>,
     // One dial at a time: a burst of watches waits for the connection that the first of them opens.
     dialing: tokio::sync::Mutex<()>,
@@ -49,8 +47,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    fn take(active: &Arc<AtomicUsize>, streams: usize) -> Option<Self> {
-        let room = |n| (n < streams).then_some(n + 1);
+    fn take(active: &Arc<AtomicUsize>) -> Option<Self> {
+        let room = |n| (n < STREAMS).then_some(n + 1);
         active.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).ok().map(|_| Self { active: active.clone() })
     }
 }
@@ -62,8 +60,8 @@ impl Drop for Lease {
 }
 
 impl StreamPool {
-    pub(super) fn new(dialer: Dialer, shape: Shape) -> Self {
-        Self { dialer, shape, connections: Mutex::default(), dialing: tokio::sync::Mutex::default() }
+    pub(super) fn new(dialer: Dialer) -> Self {
+        Self { dialer, connections: Mutex::default(), dialing: tokio::sync::Mutex::default() }
     }
 
     pub(super) async fn send(&self, request: Request<Outgoing>) -> Result<(Response<Incoming>, Lease), UpstreamError> {
@@ -102,11 +100,11 @@ impl StreamPool {
     fn find(&self) -> Option<(http2::SendRequest<Outgoing>, Lease)> {
         let mut connections = self.connections.lock();
         connections.retain(|c| !c.sender.is_closed());
-        connections.iter().find_map(|c| Some((c.sender.clone(), Lease::take(&c.active, self.shape.streams)?)))
+        connections.iter().find_map(|c| Some((c.sender.clone(), Lease::take(&c.active)?)))
     }
 
     async fn dial(&self) -> Result<(http2::SendRequest<Outgoing>, Lease), UpstreamError> {
-        if self.connections.lock().len() >= self.shape.connections {
+        if self.connections.lock().len() >= CONNECTIONS {
             return Err(UpstreamError::Full);
         }
         let io = self.dialer.dial().await?;
@@ -115,8 +113,8 @@ impl StreamPool {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
             .max_header_list_size(64 * 1024)
-            .initial_stream_window_size(self.shape.window)
-            .initial_connection_window_size(self.shape.window * self.shape.streams as u32)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW * STREAMS as u32)
             .handshake(TokioIo::new(io))
             .await?;
         // Ends when the last sender is gone and the last stream over, or the cluster closes.
@@ -124,7 +122,7 @@ impl StreamPool {
             let _ = connection.await;
         });
         let active = Arc::new(AtomicUsize::new(0));
-        let lease = Lease::take(&active, self.shape.streams).ok_or(UpstreamError::Full)?;
+        let lease = Lease::take(&active).ok_or(UpstreamError::Full)?;
         self.connections.lock().push(StreamConnection { sender: sender.clone(), active });
         Ok((sender, lease))
     }
