@@ -61,7 +61,11 @@ async fn only_the_cluster_that_misbehaves_suffers() {
         impostor.behave(manner.clone());
         let found = platform.world.condition(CLUSTER, type_, "False").await;
         assert_eq!(found.reason, reason, "{manner:?}: {}", found.message);
-        assert!(found.message.contains(text), "{manner:?}: {}", found.message);
+        // A probe that was under way says first that it was broken off.
+        until(&format!("{manner:?} is told, after {:?}", found.message), || async {
+            platform.world.condition(CLUSTER, type_, "False").await.message.contains(text).then_some(())
+        })
+        .await;
         platform.world.observed("refused", CLUSTER, |seen| !seen.usable).await;
         tokio::task::block_in_place(|| watch.ended());
         if reason == "AnotherCluster" {
