@@ -13,7 +13,7 @@ mod writer;
 pub use chain::{ChainKey, Head, Mac};
 pub use reader::{Filter, read};
 pub use verify::{Problem, Verification, verify};
-pub use writer::{Audit, AuditCounters, AuditError, AuditSettings, OpenError, StageLabel};
+pub use writer::{Audit, AuditCounters, AuditError, AuditSettings, OpenError, ReadError, StageLabel};
 
 use serde::{Deserialize, Serialize};
 

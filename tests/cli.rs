@@ -34,6 +34,8 @@ fn exit_codes_are_the_documented_ones() {
         (&["frobnicate"], 2, "frobnicate"),
         (&["get", "pods"], 2, "kind \"pods\" is unknown"),
         (&["apply", "-f", "/does/not/exist.yaml"], 2, "/does/not/exist.yaml"),
+        (&["cluster", "check-upgrade", "demo", "abc"], 2, "write it like 1.36"),
+        (&["cluster", "check-upgrade", "demo", "1.37.0"], 4, "not signed in"),
         (&["login", "http://127.0.0.1:1"], 2, "plain http"),
         (&["login", &nobody, "--ca-file", "/does/not/exist.pem"], 2, "/does/not/exist.pem"),
         (&["login", &nobody, "-u", "jane", "--password-stdin"], 3, &nobody),

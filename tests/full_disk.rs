@@ -98,7 +98,7 @@ async fn outcomes_find_room(directory: &Path) {
     std::fs::remove_file(&filler).unwrap();
     audit.intent("after", Surface::Kube, &what("jane")).await.unwrap();
     assert!(!read("new") && read("after"));
-    assert!(audit.verify().unwrap().intact);
+    assert!(audit.verify().await.unwrap().intact);
 }
 
 /// Files may grow to so many bytes and no further; nothing lifts the limit.
@@ -182,7 +182,7 @@ async fn audit_refuses_and_recovers(directory: &Path) {
     audit.intent("after", Surface::Kube, &what("jane")).await.unwrap();
     assert_eq!(read(), ["before", "outcome", "after"]);
     assert_eq!(audit.dropped(), 0);
-    assert!(audit.verify().unwrap().intact);
+    assert!(audit.verify().await.unwrap().intact);
     let file = files(directory).pop().unwrap();
     let text = std::fs::read_to_string(file).unwrap();
     assert!(text.lines().count() == 4 && text.ends_with('\n'), "half a line was left: {text:?}");

@@ -1,17 +1,19 @@
 //! The files of the audit log: names, appending, rotation.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
-use super::chain::{Head, Link};
+use super::chain::{ChainKey, Head, Link};
 use crate::clock;
 
-/// Bytes at the end of a file in which its last whole line is looked for. The longest line is a tenth of it.
+/// Bytes at the end of a file in which its last whole line is looked for first.
 const TAIL: u64 = 256 << 10;
+/// Longest line that is read into memory, in bytes. The writer's longest is less than half of it.
+pub(super) const MAX_LINE: usize = 128 << 10;
 /// Name of the file that keeps space free.
 const RESERVE: &str = "reserve";
 
@@ -29,7 +31,9 @@ pub(super) fn segments(directory: &Path) -> io::Result<Vec<Segment>> {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         let stem = name.and_then(|name| name.strip_prefix("audit-")?.strip_suffix(".jsonl"));
-        if let Some(number) = stem.and_then(|stem| stem.rsplit_once('-')?.1.parse().ok()) {
+        let number = stem.and_then(|stem| stem.rsplit_once('-')).map(|(_, number)| number);
+        let Some(number) = number.filter(|number| number.bytes().all(|b| b.is_ascii_digit())) else { continue };
+        if let Ok(number) = number.parse() {
             segments.push(Segment { number, path });
         }
     }
@@ -37,20 +41,105 @@ pub(super) fn segments(directory: &Path) -> io::Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// The end of the chain in the files, and whether the newest file has any line of it.
-fn last_link(segments: &[Segment]) -> io::Result<(Option<Head>, bool)> {
-    for (at, segment) in segments.iter().rev().enumerate() {
-        let mut file = File::open(&segment.path)?;
-        let from = file.metadata()?.len().saturating_sub(TAIL);
-        file.seek(SeekFrom::Start(from))?;
-        let mut tail = vec![];
-        file.read_to_end(&mut tail)?;
-        let mut links = tail.split_inclusive(|b| *b == b'\n').filter_map(|line| Link::parse(line.strip_suffix(b"\n")?));
-        if let Some(link) = links.next_back() {
-            return Ok((Some(link.claims), at == 0));
+/// Opens a file of the log. What is no regular file (a link, a pipe, a folder) was put there by somebody else: it is
+/// neither followed nor waited for, and the error is [`io::ErrorKind::InvalidInput`].
+fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let strange = || io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no regular file", path.display()));
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match options.custom_flags(flags.bits().cast_signed()).open(path) {
+        Ok(file) => file,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Err(why),
+        Err(why) if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file()) => return Err(why),
+        Err(_) => return Err(strange()),
+    };
+    if file.metadata()?.is_file() { Ok(file) } else { Err(strange()) }
+}
+
+/// A line as it stands in a file, without its line break.
+pub(super) enum Piece<'a> {
+    /// One that ends in a line break.
+    Line(&'a [u8]),
+    /// What the file ends with after the last line break.
+    End(&'a [u8]),
+    /// One longer than [`MAX_LINE`], which nobody of us wrote.
+    TooLong,
+}
+
+/// The lines of a file, one after another in bounded memory.
+pub(super) struct Lines {
+    reader: BufReader<File>,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    /// From the beginning of a file.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = open_regular(OpenOptions::new().read(true), path)?;
+        Ok(Self { reader: BufReader::with_capacity(256 << 10, file), line: vec![] })
+    }
+
+    /// The next one; `None` where the file ends.
+    pub(super) fn next(&mut self) -> io::Result<Option<Piece<'_>>> {
+        self.line.clear();
+        let read = (&mut self.reader).take(MAX_LINE as u64 + 1).read_until(b'\n', &mut self.line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if let Some(line) = self.line.strip_suffix(b"\n") {
+            return Ok(Some(Piece::Line(line)));
+        }
+        if read <= MAX_LINE {
+            return Ok(Some(Piece::End(&self.line)));
+        }
+        self.reader.skip_until(b'\n')?;
+        Ok(Some(Piece::TooLong))
+    }
+}
+
+/// The end of a chain in a file: what is known of it from some place in the file on.
+struct Ending {
+    /// The last line that was written with the key.
+    good: Option<Head>,
+    /// Whether there are lines of any chain.
+    any: bool,
+}
+
+/// Looks for the end of the chain from an offset on. A line counts where its MAC follows from one before it, so that
+/// nobody without the key says where the chain goes on.
+fn ending(path: &Path, key: &ChainKey, from: u64) -> io::Result<Ending> {
+    let mut lines = Lines::open(path)?;
+    lines.reader.seek(SeekFrom::Start(from))?;
+    let (mut ending, mut before) = (Ending { good: None, any: false }, None::<Head>);
+    while let Some(piece) = lines.next()? {
+        // The last line may lack nothing but its line break.
+        let (Piece::Line(text) | Piece::End(text)) = piece else { continue };
+        let Some(link) = Link::parse(text) else { continue };
+        ending.any = true;
+        let opens = || link.opening().is_some_and(|opening| link.follows(key, opening.previous.mac));
+        if [before, ending.good].into_iter().flatten().any(|head| link.follows(key, head.mac)) || opens() {
+            ending.good = Some(link.claims);
+        }
+        before = Some(link.claims);
+    }
+    Ok(ending)
+}
+
+/// The end of the chain in the files, and what the newest file has of it.
+fn last_link(segments: &[Segment], key: &ChainKey) -> io::Result<(Option<Head>, Ending)> {
+    let mut newest = None;
+    for Segment { path, .. } in segments.iter().rev() {
+        let from = std::fs::symlink_metadata(path)?.len().saturating_sub(TAIL);
+        let mut found = ending(path, key, from)?;
+        if found.good.is_none() && from > 0 {
+            found = ending(path, key, 0)?;
+        }
+        let good = found.good;
+        let newest = newest.get_or_insert(found);
+        if good.is_some() {
+            return Ok((good, Ending { ..*newest }));
         }
     }
-    Ok((None, false))
+    Ok((None, newest.unwrap_or(Ending { good: None, any: false })))
 }
 
 /// The file that is written now.
@@ -70,12 +159,19 @@ pub(super) struct Log {
 
 impl Log {
     /// Opens the newest file to go on with it, or the first one; with the end of the chain as the files have it.
-    pub(super) fn open(directory: &Path, file_bytes: u64, files: usize) -> io::Result<(Self, Option<Head>)> {
+    pub(super) fn open(
+        directory: &Path,
+        file_bytes: u64,
+        files: usize,
+        key: &ChainKey,
+    ) -> io::Result<(Self, Option<Head>)> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let mut segments = segments(directory)?;
-        let (head, mut opened) = last_link(&segments)?;
+        let (head, newest) = last_link(&segments, key)?;
         let (number, mut file) = match segments.pop() {
-            Some(Segment { number, path }) => (number, OpenOptions::new().read(true).append(true).open(path)?),
+            Some(Segment { number, path }) => {
+                (number, open_regular(OpenOptions::new().read(true).append(true), &path)?)
+            }
             None => (1, create(directory, 1)?),
         };
         let good = file.metadata()?.len();
@@ -86,10 +182,14 @@ impl Log {
             file.read_exact(&mut last)?;
             last != *b"\n"
         };
-        // Before the first whole line of a file there is only half of one.
-        opened &= good > 0;
+        let opened = newest.good.is_some();
         let directory = directory.to_owned();
-        Ok((Self { directory, number, file, good, torn, opened, file_bytes, files: files.max(1) }, head))
+        let mut log = Self { directory, number, file, good, torn, opened, file_bytes, files: files.max(1) };
+        if newest.any && !opened {
+            // Nothing in it was written with the key: it stays as it is.
+            log.rotate()?;
+        }
+        Ok((log, head))
     }
 
     /// Goes on in a new file where this one is full.
@@ -148,10 +248,11 @@ impl Log {
 
     /// Goes on with a new file and removes the oldest ones.
     fn rotate(&mut self) -> io::Result<()> {
-        let file = create(&self.directory, self.number + 1)?;
+        let number = self.number.checked_add(1).ok_or(io::ErrorKind::FileTooLarge)?;
         self.file.sync_data()?;
-        self.file = file;
-        self.number += 1;
+        // Last of what may fail: no file is left over that a later attempt would make again under another name.
+        self.file = create(&self.directory, number)?;
+        self.number = number;
         self.good = 0;
         self.torn = false;
         self.opened = false;
@@ -173,7 +274,7 @@ pub(super) struct Reserve {
 impl Reserve {
     pub(super) fn new(directory: &Path, bytes: u64) -> Self {
         let path = directory.join(RESERVE);
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).ok();
+        let file = open_regular(OpenOptions::new().write(true).create(true).truncate(false).mode(0o600), &path).ok();
         let mut reserve = Self { file, bytes, held: false };
         reserve.hold();
         reserve
@@ -201,8 +302,13 @@ impl Reserve {
 
 fn create(directory: &Path, number: u64) -> io::Result<File> {
     let name = format!("audit-{}-{number:06}.jsonl", clock::now().strftime("%Y%m%dT%H%M%SZ"));
-    let file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(directory.join(name))?;
+    let path = directory.join(name);
+    let file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path)?;
     // A synced line in a file whose name is lost is lost.
-    File::open(directory)?.sync_all()?;
+    if let Err(why) = File::open(directory).and_then(|directory| directory.sync_all()) {
+        // Else the next attempt would make a second file of the same number.
+        let _ = std::fs::remove_file(&path);
+        return Err(why);
+    }
     Ok(file)
 }

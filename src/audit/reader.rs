@@ -1,14 +1,16 @@
 //! Reading the audit log.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
+use std::io;
 use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::files::segments;
+use super::files::{Lines, Piece, segments};
 use super::{Record, Stage};
+
+/// Bytes of lines that are read into records at most; the oldest are left out. Ten thousand usual records are half of it.
+const MOST: usize = 16 << 20;
 
 /// How the line begins that a file begins with; it is no record.
 const FILE_OPENING: &str = "{\"chain\":";
@@ -36,54 +38,59 @@ pub struct Filter {
     pub limit: usize,
 }
 
-/// Reads the newest records that meet a filter from the directory of the log; the newest comes last.
+/// Reads the newest records that meet a filter from the directory of the log; the newest comes last. Beyond 16 MiB the
+/// oldest are left out.
 ///
 /// Lines that are no records are skipped: a process that was killed may have left half of one, and the last one may
-/// just be being written. Records of the last second may still be in memory ([`super::Audit::flush`]). Blocks, and reads
-/// whole files: not for async code.
+/// just be being written; so is what is no regular file. Records of the last second may still be in memory
+/// ([`super::Audit::flush`]). Blocks, and reads whole files: not for async code.
 pub fn read(directory: &Path, filter: &Filter) -> io::Result<Vec<Record>> {
     let wanted = Wanted::new(filter);
-    let mut found = VecDeque::new();
+    let mut found = Found { records: VecDeque::new(), bytes: 0 };
     for segment in segments(directory)?.into_iter().rev() {
-        let missing = filter.limit - found.len();
-        if missing == 0 {
+        let missing = filter.limit - found.records.len();
+        if missing == 0 || found.bytes >= MOST {
             break;
         }
-        let file = match File::open(&segment.path) {
-            Ok(file) => file,
+        let lines = match Lines::open(&segment.path) {
+            Ok(lines) => lines,
             // Removed by the writer since the directory was read; all older ones are too.
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            // Verifying tells of it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => continue,
             Err(error) => return Err(error),
         };
-        let Scan { records, reaches_back } = scan(file, &wanted, missing)?;
-        for record in records.into_iter().rev() {
-            found.push_front(record);
-        }
+        let Scan { found: Found { mut records, bytes }, reaches_back } =
+            scan(lines, &wanted, missing, MOST - found.bytes)?;
+        found.bytes += bytes;
+        records.append(&mut found.records);
+        found.records = records;
         if reaches_back {
             break;
         }
     }
-    Ok(found.into())
+    Ok(found.records.into_iter().map(|(record, _)| record).collect())
+}
+
+/// Records with the bytes of their lines, the newest last.
+struct Found {
+    records: VecDeque<(Record, usize)>,
+    bytes: usize,
 }
 
 /// What a file gave.
 struct Scan {
-    records: VecDeque<Record>,
+    found: Found,
     /// Whether the file begins before `since`, so that older files have nothing to add.
     reaches_back: bool,
 }
 
-fn scan(file: File, wanted: &Wanted<'_>, limit: usize) -> io::Result<Scan> {
-    let mut scan = Scan { records: VecDeque::new(), reaches_back: false };
-    let mut reader = BufReader::with_capacity(256 << 10, file);
-    let mut line = vec![];
+fn scan(mut lines: Lines, wanted: &Wanted<'_>, limit: usize, most: usize) -> io::Result<Scan> {
+    let mut scan = Scan { found: Found { records: VecDeque::new(), bytes: 0 }, reaches_back: false };
     let mut first = true;
-    loop {
-        line.clear();
-        if reader.read_until(b'\n', &mut line)? == 0 {
-            return Ok(scan);
-        }
-        let Ok(text) = std::str::from_utf8(&line) else { continue };
+    while let Some(piece) = lines.next()? {
+        let (Piece::Line(line) | Piece::End(line)) = piece else { continue };
+        let Ok(text) = std::str::from_utf8(line) else { continue };
         if text.starts_with(FILE_OPENING) {
             continue;
         }
@@ -96,12 +103,16 @@ fn scan(file: File, wanted: &Wanted<'_>, limit: usize) -> io::Result<Scan> {
         }
         let Ok(record) = serde_json::from_str::<Record>(text) else { continue };
         if wanted.matches(&record) {
-            if scan.records.len() == limit {
-                scan.records.pop_front();
+            let Found { records, bytes } = &mut scan.found;
+            records.push_back((record, text.len()));
+            *bytes += text.len();
+            while records.len() > limit || *bytes > most {
+                let Some((_, length)) = records.pop_front() else { break };
+                *bytes -= length;
             }
-            scan.records.push_back(record);
         }
     }
+    Ok(scan)
 }
 
 /// A filter with the texts that a line must contain to meet it: parsing every line would take ten times as long.

@@ -1,13 +1,12 @@
 //! Verifying the audit log: whether every line is as it was written, and none is missing.
 
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
+use std::io;
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::chain::{ChainKey, Head, Link, Mac};
-use super::files::{Segment, segments};
+use super::files::{Lines, Piece, Segment, segments};
 
 /// Problems that are told one by one; beyond them they are only counted.
 const MAX_PROBLEMS: usize = 100;
@@ -49,33 +48,47 @@ pub struct Problem {
 }
 
 /// Verifies the files of a directory. `seen` is where the chain was when last it was looked at, and `kept` how many files
-/// are kept: older ones go, others do not. Blocks, and reads everything.
+/// are kept: older ones go, others do not. Blocks, and reads everything, in bounded memory.
 pub fn verify(directory: &Path, key: &ChainKey, seen: Head, kept: usize) -> io::Result<Verification> {
-    let segments = segments(directory)?;
-    let mut walk = Walk { key, seen, head: None, found: Verification::default() };
-    if let (Some(oldest), Some(newest)) = (segments.first(), segments.last()) {
-        let expected = newest.number.saturating_sub(kept as u64) + 1;
-        if oldest.number > expected {
-            let what = format!("files {expected} to {} are missing", oldest.number - 1);
-            walk.problem("", 0, what);
-        }
+    let mut segments = segments(directory)?;
+    if missing_at_the_beginning(&segments, kept).is_some() {
+        // The writer may have gone on to another file while the directory was read.
+        segments = super::files::segments(directory)?;
     }
-    let mut previous = None;
-    for segment in &segments {
-        if let Some(previous) = previous
-            && segment.number != previous + 1
-        {
-            walk.problem("", 0, format!("files {} to {} are missing", previous + 1, segment.number - 1));
+    let mut walk = Walk { directory, kept, key, seen, head: None, found: Verification::default() };
+    if let Some((first, last)) = missing_at_the_beginning(&segments, kept) {
+        walk.problem("", 0, format!("files {first} to {last} are missing"));
+    }
+    for (at, segment) in segments.iter().enumerate() {
+        if let Some(before) = at.checked_sub(1).map(|at| segments[at].number) {
+            let between = segment.number - before;
+            if between == 0 {
+                walk.problem(&name(segment), 0, format!("there is another file {before}"));
+            } else if between > 1 {
+                walk.problem("", 0, format!("files {} to {} are missing", before + 1, segment.number - 1));
+            }
         }
-        previous = Some(segment.number);
         walk.file(segment)?;
     }
     walk.end();
     Ok(walk.found)
 }
 
+/// The oldest files that should be there and are not: first and last.
+fn missing_at_the_beginning(segments: &[Segment], kept: usize) -> Option<(u64, u64)> {
+    let (oldest, newest) = (segments.first()?.number, segments.last()?.number);
+    let expected = newest.saturating_sub(kept as u64).saturating_add(1);
+    (oldest > expected).then(|| (expected, oldest - 1))
+}
+
+fn name(segment: &Segment) -> String {
+    segment.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 /// On the way through the lines.
 struct Walk<'a> {
+    directory: &'a Path,
+    kept: usize,
     key: &'a ChainKey,
     seen: Head,
     // The line before; unknown before the first.
@@ -92,24 +105,44 @@ impl Walk<'_> {
     }
 
     fn file(&mut self, segment: &Segment) -> io::Result<()> {
-        let file = match File::open(&segment.path) {
-            Ok(file) => file,
-            // Removed by the writer meanwhile.
-            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(why) => return Err(why),
+        let name = name(segment);
+        let mut lines = match Lines::open(&segment.path) {
+            Ok(lines) => lines,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                // Removed by the writer meanwhile, where it is so old.
+                let newest = segments(self.directory)?.last().map_or(0, |newest| newest.number);
+                if newest.saturating_sub(self.kept as u64) < segment.number {
+                    self.problem(&name, 0, "the file was removed just now");
+                } else {
+                    // How it ended is said by the next one only.
+                    self.head = None;
+                }
+                return Ok(());
+            }
+            Err(why) => {
+                self.problem(&name, 0, format!("the file cannot be read: {why}"));
+                return Ok(());
+            }
         };
         self.found.files += 1;
-        let name = segment.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut reader = BufReader::with_capacity(256 << 10, file);
-        let mut line = vec![];
         let (mut number, mut links) = (0, 0);
         loop {
-            line.clear();
-            if reader.read_until(b'\n', &mut line)? == 0 {
-                break;
-            }
+            let (text, ended) = match lines.next() {
+                Ok(Some(Piece::Line(text))) => (text, true),
+                // It may just be being written.
+                Ok(Some(Piece::End(text))) => (text, false),
+                Ok(Some(Piece::TooLong)) => {
+                    number += 1;
+                    self.problem(&name, number, "a line longer than any that is written");
+                    continue;
+                }
+                Ok(None) => break,
+                Err(why) => {
+                    self.problem(&name, number + 1, format!("the file cannot be read: {why}"));
+                    break;
+                }
+            };
             number += 1;
-            let text = line.strip_suffix(b"\n").unwrap_or(&line);
             match Link::parse(text) {
                 Some(link) if links == 0 => self.opening(&name, number, segment.number, link),
                 Some(link) => self.link(&name, number, link),
@@ -120,7 +153,7 @@ impl Walk<'_> {
                     continue;
                 }
                 None => {
-                    self.found.torn += 1;
+                    self.found.torn += u64::from(ended);
                     continue;
                 }
             }
@@ -148,21 +181,22 @@ impl Walk<'_> {
         }
         if !link.follows(self.key, opening.previous.mac) {
             self.problem(name, number, "the line was changed, or written with another key");
+        } else if let Some(lost) = opening.lost_up_to {
+            self.found.accepted_losses.push((opening.previous.seq.saturating_add(1), lost));
         }
-        if let Some(lost) = opening.lost_up_to {
-            self.found.accepted_losses.push((opening.previous.seq + 1, lost));
-        }
-        let expected = opening.lost_up_to.unwrap_or(opening.previous.seq) + 1;
+        let expected = opening.lost_up_to.unwrap_or(opening.previous.seq).saturating_add(1);
         self.accept(link, expected);
     }
 
     fn link(&mut self, name: &str, number: u64, link: Link<'_>) {
         let Head { seq, mac } = self.head.unwrap_or_default();
         let claimed = link.claims.seq;
-        if claimed > seq + 1 {
-            self.problem(name, number, format!("lines {} to {} are missing before this one", seq + 1, claimed - 1));
-        } else if claimed < seq + 1 {
-            self.problem(name, number, format!("line {claimed} stands where line {} belongs", seq + 1));
+        // Nothing is known of either number yet.
+        let next = seq.saturating_add(1);
+        if claimed > next {
+            self.problem(name, number, format!("lines {next} to {} are missing before this one", claimed - 1));
+        } else if claimed < next {
+            self.problem(name, number, format!("line {claimed} stands where line {next} belongs"));
         } else if !link.follows(self.key, mac) {
             self.problem(name, number, format!("line {claimed} was changed, or the one before it was"));
         }

@@ -13,7 +13,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use serde::Serialize;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::{error, info, warn};
 
 use super::chain::{Chain, ChainKey, Head};
@@ -28,6 +28,9 @@ const URGENT: usize = 256 << 10;
 
 /// Longest wait for the disk. A mutation whose intent is not there by then is refused.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who reads the log at the same time. Each reads whole files, and holds some 50 MiB of records at most.
+const READERS: usize = 2;
 
 /// Longest text in a record, in bytes; names of Kubernetes end at 253. Else a client could fill the log with the names
 /// it asks for, and the files that are kept are few.
@@ -121,6 +124,17 @@ pub enum OpenError {
     },
 }
 
+/// Why the log was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Others read it: it is read from one end to the other, which is not done for many at once.
+    #[error("the audit log is being read by others; try again in a moment")]
+    Busy,
+    /// The files cannot be read.
+    #[error("the audit log cannot be read: {0}")]
+    Io(#[from] io::Error),
+}
+
 /// Why an intent is not on the disk. The mutation must not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuditError {
@@ -146,6 +160,8 @@ pub struct Audit {
     records: [Counter; Stage::ALL.len()],
     directory: PathBuf,
     files: usize,
+    readers: Arc<Semaphore>,
+    verifiers: Arc<Semaphore>,
     key: ChainKey,
     seen: Mutex<Head>,
     /// Random for the process, then counted.
@@ -212,7 +228,7 @@ impl Audit {
             settings;
         let AuditCounters { records, dropped, withheld } = counters;
         let failed = |source| OpenError::Io { path: directory.to_owned(), source };
-        let (mut log, found) = Log::open(directory, file_bytes, files).map_err(failed)?;
+        let (mut log, found) = Log::open(directory, file_bytes, files, &key).map_err(failed)?;
         let found = found.unwrap_or_default();
         let lost = found.seq < head.seq;
         if lost && !accept_loss {
@@ -250,6 +266,8 @@ impl Audit {
             records: Stage::ALL.map(|stage| records.get_or_create_owned(&StageLabel { stage: stage.as_str() })),
             directory: directory.to_owned(),
             files,
+            readers: Arc::new(Semaphore::new(READERS)),
+            verifiers: Arc::new(Semaphore::new(1)),
             key,
             seen: Mutex::new(if lost { Head::default() } else { head }),
             request_prefix: format!("{:016x}", u64::from_be_bytes(random)),
@@ -300,9 +318,12 @@ impl Audit {
         self.wait_for(&[])?.await.map_err(|_| AuditError::Closed)?
     }
 
-    /// Reads the newest records that meet a filter; see [`super::read`]. Blocks, and reads whole files.
-    pub fn read(&self, filter: &Filter) -> io::Result<Vec<Record>> {
-        super::read(&self.directory, filter)
+    /// Reads the newest records that meet a filter, beside all other work; see [`super::read`]. Two do so at a time.
+    pub async fn read(&self, filter: Filter) -> Result<Vec<Record>, ReadError> {
+        let place = tokio::time::timeout(PATIENCE, self.readers.clone().acquire_owned()).await;
+        let Ok(Ok(place)) = place else { return Err(ReadError::Busy) };
+        let directory = self.directory.clone();
+        apart(place, move || super::read(&directory, &filter)).await
     }
 
     /// The end of the chain as it is on the disk for good.
@@ -315,11 +336,14 @@ impl Audit {
         *self.seen.lock() = head;
     }
 
-    /// Verifies the whole log, up to where its end was noted last. Blocks, and reads every file.
-    pub fn verify(&self) -> io::Result<Verification> {
+    /// Verifies the whole log, up to where its end was noted last, beside all other work; see [`super::verify`]. One
+    /// does so at a time.
+    pub async fn verify(&self) -> Result<Verification, ReadError> {
+        let place = self.verifiers.clone().try_acquire_owned().map_err(|_| ReadError::Busy)?;
+        let (directory, key, files) = (self.directory.clone(), self.key.clone(), self.files);
         // Taken before the files are read: what is written meanwhile comes after it.
         let seen = *self.seen.lock();
-        super::verify(&self.directory, &self.key, seen, self.files)
+        apart(place, move || super::verify(&directory, &key, seen, files)).await
     }
 
     /// An id that ties the records of one request together: unique over processes and restarts, and not secret.
@@ -364,6 +388,18 @@ impl Audit {
     }
 }
 
+/// Reads where blocking is no harm. The place is given back when that has ended, not when somebody stops waiting for it.
+async fn apart<T: Send + 'static>(
+    place: OwnedSemaphorePermit,
+    read: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, ReadError> {
+    let read = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        read()
+    });
+    Ok(read.await.map_err(io::Error::other)??)
+}
+
 impl Drop for Audit {
     fn drop(&mut self) {
         self.close();
@@ -395,22 +431,28 @@ fn line(id: &str, stage: Stage, surface: Surface, what: &What) -> Vec<u8> {
 
 /// The same with no text longer than it may be.
 fn clipped(what: &What) -> Cow<'_, What> {
-    let What { group, resource, namespace, name, path, rule, verb, reason, .. } = what;
-    // The others are checked names and ids.
-    let written = [group, resource, namespace, name, path, rule, verb];
-    if written.iter().all(|text| text.len() <= MAX_TEXT) && reason.len() <= MAX_REASON {
+    let What { user, user_uid, token, address, cluster, project, verb, group, resource, .. } = what;
+    let What { namespace, name, path, grant, role, rule, reason, .. } = what;
+    let most = [user, user_uid, token, address, cluster, project, verb, group, resource];
+    let more = [namespace, name, path, grant, role, rule];
+    if most.into_iter().chain(more).all(|text| text.len() <= MAX_TEXT) && reason.len() <= MAX_REASON {
         return Cow::Borrowed(what);
     }
     let mut clipped = what.clone();
-    let What { group, resource, namespace, name, path, rule, verb, reason, .. } = &mut clipped;
-    let limited = [group, resource, namespace, name, path, rule, verb].map(|text| (text, MAX_TEXT));
-    for (text, most) in limited.into_iter().chain([(reason, MAX_REASON)]) {
-        if text.len() > most {
-            text.truncate(text.floor_char_boundary(most));
-            text.push('…');
-        }
-    }
+    let What { user, user_uid, token, address, cluster, project, verb, group, resource, .. } = &mut clipped;
+    let most = [user, user_uid, token, address, cluster, project, verb, group, resource];
+    most.into_iter().for_each(|text| clip(text, MAX_TEXT));
+    let What { namespace, name, path, grant, role, rule, reason, .. } = &mut clipped;
+    [namespace, name, path, grant, role, rule].into_iter().for_each(|text| clip(text, MAX_TEXT));
+    clip(reason, MAX_REASON);
     Cow::Owned(clipped)
+}
+
+fn clip(text: &mut String, most: usize) {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.push('…');
+    }
 }
 
 /// The thread's side.

@@ -47,6 +47,7 @@ pub async fn run(args: ClusterArgs) -> Outcome {
         }
         ClusterCommand::Check { name, output } => check(&client()?, &name, output).await,
         ClusterCommand::CheckUpgrade { name, version, output } => {
+            Version::parse(&version).map_err(|e| Failure::Usage(e.to_string()))?;
             let path = format!("{}/check-upgrade?version={}", resource_path("clusters", Some(&name)), encode(&version));
             let answer = client()?.get(&path).await?;
             output::structured(output, &answer, || format!("{}\n", output::text(&answer["message"])))?;

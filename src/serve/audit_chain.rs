@@ -149,7 +149,7 @@ mod tests {
 
         let chain = load(store, sealer).await.unwrap();
         assert_eq!(chain.seen(), audit.head());
-        assert!(open(&chain, &log).unwrap().verify().unwrap().intact, "the same key");
+        assert!(open(&chain, &log).unwrap().verify().await.unwrap().intact, "the same key");
         assert!(open(&chain, &copy).is_err(), "an older copy of the log");
     }
 }

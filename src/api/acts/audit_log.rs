@@ -10,7 +10,7 @@ use super::super::call::Call;
 use super::super::params::Query;
 use super::super::rights::Rights;
 use super::super::{Answer, ApiState};
-use crate::audit::Filter;
+use crate::audit::{Filter, ReadError};
 use crate::status::Status;
 
 /// Records given where nothing is asked for.
@@ -26,13 +26,7 @@ pub(in crate::api) async fn read(State(state): State<ApiState>, call: Call) -> A
     let filter = filter(&call.query)?;
     // A log that cannot be written can still be read.
     let _ = parts.audit.flush().await;
-    let audit = parts.audit.clone();
-    let records = tokio::task::spawn_blocking(move || audit.read(&filter)).await;
-    let records = records.map_err(|why| why.to_string()).and_then(|read| read.map_err(|why| why.to_string()));
-    let records = records.map_err(|why| {
-        tracing::error!(why, "the audit log cannot be read");
-        Status::unavailable("the audit log cannot be read")
-    })?;
+    let records = parts.audit.read(filter).await.map_err(unread)?;
     let mut lines = String::new();
     for record in records {
         lines.push_str(&serde_json::to_string(&record).unwrap_or_default());
@@ -49,17 +43,21 @@ pub(in crate::api) async fn verify(State(state): State<ApiState>, call: Call) ->
     let parts = &state.0.parts;
     Rights { view: call.view(), caller: &call.caller, access: &parts.access }.check_audit()?;
     let _ = parts.audit.flush().await;
-    let audit = parts.audit.clone();
-    let verified = tokio::task::spawn_blocking(move || audit.verify()).await;
-    let verified = verified.map_err(|why| why.to_string()).and_then(|done| done.map_err(|why| why.to_string()));
-    let verified = verified.map_err(|why| {
-        tracing::error!(why, "the audit log cannot be verified");
-        Status::unavailable("the audit log cannot be read")
-    })?;
+    let verified = parts.audit.verify().await.map_err(unread)?;
     if !verified.intact {
         tracing::error!(problems = verified.problem_count, "the audit log is not as it was written");
     }
     Ok(axum::Json(verified).into_response())
+}
+
+fn unread(why: ReadError) -> Status {
+    match why {
+        ReadError::Busy => Status::too_many_requests(why.to_string(), 5),
+        ReadError::Io(why) => {
+            tracing::error!(%why, "the audit log cannot be read");
+            Status::unavailable("the audit log cannot be read")
+        }
+    }
 }
 
 fn filter(query: &Query) -> Result<Filter, Status> {

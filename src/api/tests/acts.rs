@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::harness::{Server, grant, object};
 use crate::audit::{Stage, Surface};
-use crate::records::{ClusterCredential, TokenScopes};
+use crate::records::{ClusterCredential, Scoped, TokenScopes};
 use crate::resources::token::Audience;
 use crate::store::{Key, Kind};
 
@@ -350,6 +350,16 @@ async fn the_audit_log_is_for_administrators_and_auditors() {
     root.act("users/jane/resume", json!({})).await.ok();
     let jane = server.client_with_epoch("jane", 1).await;
     jane.get("/audit").await.refused(403);
+    jane.get("/audit/verify").await.refused(403);
+    // Nor with a token that is limited, whosever it is.
+    let scoped = Scoped { name: "shop".to_owned(), uid: "uid-of-shop".to_owned() };
+    let limited = TokenScopes { projects: vec![scoped], ..TokenScopes::default() };
+    let limited = server.client_with("olga", Audience::Api, limited).await;
+    for path in ["/audit", "/audit/verify"] {
+        limited.get(path).await.refused(403);
+    }
+    assert_eq!(server.client("olga").await.get("/audit/verify").await.ok()["intact"], true);
+    root.with_body(Method::POST, "/audit/verify", "application/json", "{}").await.refused(405);
     root.get("/audit?since=yesterday").await.refused(400);
     root.with_body(Method::POST, "/audit", "application/json", "{}").await.refused(405);
 }
