@@ -19,3 +19,5 @@ mod harness;
 mod hostile_clients;
 #[path = "proxy/hostile_clusters.rs"]
 mod hostile_clusters;
+#[path = "proxy/places.rs"]
+mod places;

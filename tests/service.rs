@@ -16,6 +16,7 @@ mod service {
     mod process;
     mod site;
 
+    mod adoption;
     mod bad_input;
     mod creations;
     mod cutoff;

@@ -43,6 +43,10 @@ pub const ADOPT: &str = "bailiwick.dev/adopt";
 /// Namespace annotation that housekeeping sets when it adopts: the Pod Security level that was enforced before, empty where
 /// none was. The guards see to it that it says so, and let housekeeping put this level back when it gives the namespace up.
 pub const ENFORCE_BEFORE: &str = "bailiwick.dev/enforce-before";
+/// As [`ENFORCE_BEFORE`], of the version that the level was pinned to.
+pub const ENFORCE_VERSION_BEFORE: &str = "bailiwick.dev/enforce-version-before";
+/// Label key of the Kubernetes version whose rules the enforced Pod Security level means.
+pub const ENFORCE_VERSION: &str = "pod-security.kubernetes.io/enforce-version";
 /// Namespace annotation that housekeeping sets when it adopts: the other labels that stood in the place of ours, as JSON.
 pub const LABELS_BEFORE: &str = "bailiwick.dev/labels-before";
 /// ClusterRole of the import manifest, bound by nobody: to list Pods. Bound to housekeeping in a namespace by the cluster's

@@ -59,7 +59,7 @@ pub trait NamespaceActs: Send + Sync + 'static {
     /// Gives a namespace up: nobody has access to it any more, and it is being deleted when this returns.
     ///
     /// # Errors
-    /// As [`crate::tenancy::Tenancy::release_namespace`].
+    /// As [`crate::tenancy::Tenancy::release_namespace`]; [`ActError::Refused`] where it was adopted.
     async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError>;
 
     /// What it means that a project adopts a namespace. Changes nothing.
@@ -86,7 +86,7 @@ pub trait NamespaceActs: Send + Sync + 'static {
     /// Gives back a namespace that was adopted: nothing of ours stays in it, and all else does.
     ///
     /// # Errors
-    /// As [`NamespaceActs::delete`]; [`ActError::Refused`] where it was not adopted.
+    /// As [`crate::tenancy::Tenancy::release_namespace`]; [`ActError::Refused`] where it was not adopted.
     async fn give_back(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError>;
 }
 
@@ -146,6 +146,12 @@ impl NamespaceActs for Controllers {
     }
 
     async fn delete(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {
+        if self.is_adopted(project, cluster, namespace) == Some(true) {
+            return Err(ActError::Refused(format!(
+                "namespace {namespace:?} on cluster {cluster:?} was adopted and is never deleted here; give it back with: \
+                 bailiwick project release {project} {cluster}/{namespace}"
+            )));
+        }
         Ok(self.shared.tenancy.release_namespace(project, cluster, namespace, by).await?)
     }
 
@@ -202,14 +208,21 @@ impl NamespaceActs for Controllers {
     }
 
     async fn give_back(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {
-        let snapshot = self.shared.index.snapshot();
-        let claim = snapshot.claim(cluster, namespace).filter(|claim| claim.object.project == project);
-        if claim.is_some_and(|claim| !claim.object.adopt) {
+        if self.is_adopted(project, cluster, namespace) == Some(false) {
             return Err(ActError::Refused(format!(
                 "namespace {namespace:?} on cluster {cluster:?} was made for the project, not adopted; it can only be deleted"
             )));
         }
-        self.delete(project, cluster, namespace, by).await
+        Ok(self.shared.tenancy.release_namespace(project, cluster, namespace, by).await?)
+    }
+}
+
+impl Controllers {
+    /// Whether a project's namespace was adopted, or else made for it; `None` where it is not the project's.
+    fn is_adopted(&self, project: &str, cluster: &str, namespace: &str) -> Option<bool> {
+        let snapshot = self.shared.index.snapshot();
+        let claim = snapshot.claim(cluster, namespace).filter(|claim| claim.object.project == project);
+        claim.map(|claim| claim.object.adopt)
     }
 }
 

@@ -34,17 +34,23 @@ pub(super) fn how_to_consent(project_uid: &str, namespace: &str) -> String {
     )
 }
 
+/// Labels whose former value the guards check, with the annotation that records it; empty where there was none.
+const GUARDED: [(&str, &str); 2] = [(POD_SECURITY[0], ENFORCE_BEFORE), (ENFORCE_VERSION, ENFORCE_VERSION_BEFORE)];
+
 /// The change that adopting is: our labels, and what stood in their place.
 pub(super) fn change(place: &Place<'_>, seen: &DynamicObject) -> Value {
-    let enforce = seen.labels().get(POD_SECURITY[0]).cloned().unwrap_or_default();
+    let label = |key: &str| seen.labels().get(key).cloned().unwrap_or_default();
     let ours = desired::namespace::labels(place);
+    let guarded = |key: &str| GUARDED.iter().any(|(label, _)| *label == key);
     let before: BTreeMap<&String, &String> =
-        seen.labels().iter().filter(|(key, _)| *key != POD_SECURITY[0] && ours.contains_key(*key)).collect();
+        seen.labels().iter().filter(|(key, _)| !guarded(key) && ours.contains_key(*key)).collect();
+    let mut annotations = serde_json::Map::from_iter([(LABELS_BEFORE.to_owned(), json!(json!(before).to_string()))]);
+    annotations.extend(GUARDED.map(|(key, annotation)| (annotation.to_owned(), json!(label(key)))));
     json!({"metadata": {
         // As it was looked at.
         "resourceVersion": seen.resource_version(),
         "labels": ours,
-        "annotations": {ENFORCE_BEFORE: enforce, LABELS_BEFORE: json!(before).to_string()},
+        "annotations": annotations,
     }})
 }
 
@@ -61,16 +67,18 @@ pub(super) fn change_back(seen: &DynamicObject) -> Value {
         let value = before.get(&key).map_or(Value::Null, |value| json!(value));
         labels.insert(key, value);
     }
-    match annotations.get(ENFORCE_BEFORE).map(String::as_str) {
-        Some("") => drop(labels.insert(POD_SECURITY[0].to_owned(), Value::Null)),
-        Some(level) => drop(labels.insert(POD_SECURITY[0].to_owned(), json!(level))),
-        // Not recorded: the guards let the level only stay as it is.
-        None => drop(labels.remove(POD_SECURITY[0])),
+    for (key, annotation) in GUARDED {
+        match annotations.get(annotation).map(String::as_str) {
+            Some("") => drop(labels.insert(key.to_owned(), Value::Null)),
+            Some(value) => drop(labels.insert(key.to_owned(), json!(value))),
+            // Not recorded: the guards let it only stay as it is.
+            None => drop(labels.remove(key)),
+        }
     }
     json!({"metadata": {
         "resourceVersion": seen.resource_version(),
         "labels": labels,
-        "annotations": {ENFORCE_BEFORE: null, LABELS_BEFORE: null},
+        "annotations": {ENFORCE_BEFORE: null, ENFORCE_VERSION_BEFORE: null, LABELS_BEFORE: null},
     }})
 }
 
@@ -277,8 +285,11 @@ mod tests {
         assert_eq!(labels["pod-security.kubernetes.io/warn"], "baseline");
         assert!(labels.as_object().unwrap().contains_key(POD_SECURITY[0]) && labels[POD_SECURITY[0]].is_null());
         assert_eq!(back["metadata"]["resourceVersion"], "7");
-        let back = change_back(&namespace(json!({}), json!({ENFORCE_BEFORE: "privileged"})));
+        let pinned = json!({ENFORCE_BEFORE: "privileged", ENFORCE_VERSION_BEFORE: "v1.30"});
+        let back = change_back(&namespace(json!({}), pinned));
         assert_eq!(back["metadata"]["labels"][POD_SECURITY[0]], "privileged");
+        assert_eq!(back["metadata"]["labels"][ENFORCE_VERSION], "v1.30");
+        assert!(back["metadata"]["annotations"].as_object().unwrap().values().all(Value::is_null), "{back}");
         let back = change_back(&namespace(json!({}), json!({})));
         assert!(!back["metadata"]["labels"].as_object().unwrap().contains_key(POD_SECURITY[0]));
     }

@@ -54,7 +54,7 @@ pub async fn a_namespace_is_adopted_after_a_report_and_given_back_as_it_was(serv
     merged(
         &mut namespace,
         &json!({"metadata": {"labels": {
-            "team.example.com/name": "old", POD_SECURITY[2]: "privileged",
+            "team.example.com/name": "old", POD_SECURITY[2]: "privileged", ENFORCE_VERSION: "v1.30",
         }}}),
     );
     admin.must(create("/api/v1/namespaces", namespace)).await;

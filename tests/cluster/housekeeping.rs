@@ -1,6 +1,6 @@
 //! What housekeeping may do with Namespaces, and what the guards keep from it.
 
-use bailiwick::clusters::names::ENFORCE_BEFORE;
+use bailiwick::clusters::names::{ENFORCE_BEFORE, ENFORCE_VERSION, ENFORCE_VERSION_BEFORE};
 use serde_json::{Value, json};
 
 use super::ask::*;
@@ -78,6 +78,7 @@ async fn creating_namespaces(site: &Site) {
                 new(labels(json!({"bailiwick.dev/adopt": uid_of("shop")}))),
                 new(annotations(json!({ENFORCE_BEFORE: ""}))),
                 new(annotations(json!({ENFORCE_BEFORE: "privileged"}))),
+                new(annotations(json!({ENFORCE_VERSION_BEFORE: "v1.0"}))),
                 new(annotations(json!({"bailiwick.dev/adopt": uid_of("shop")}))),
                 new(annotations(json!({"bailiwick.dev/allow-privileged": "true"}))),
                 new(annotations(json!({"scheduler.alpha.kubernetes.io/node-selector": "role=db"}))),
@@ -205,6 +206,35 @@ async fn adoption(site: &Site) {
         other["metadata"]["labels"][enforce] = if level.is_empty() { json!("privileged") } else { Value::Null };
         housekeeping.refused_by_guard(GUARD, every_way(&path, &adopted, &other)).await;
         given["metadata"]["labels"][enforce] = back;
+        housekeeping.allowed([merge(&path, given)]).await;
+    }
+    // So is the version that the level is pinned to.
+    for pinned in ["v1.30", ""] {
+        let before = if pinned.is_empty() { Value::Null } else { json!(pinned) };
+        admin.must(merge(&path, labels(json!({enforce: "baseline", ENFORCE_VERSION: before})))).await;
+        let current = admin.must(get(&path)).await;
+        let mut adopts = labels(project_labels("shop"));
+        adopts["metadata"]["labels"][ENFORCE_VERSION] = json!("latest");
+        for wrong in ["v1.0", "latest", if pinned.is_empty() { "v1.30" } else { "" }] {
+            adopts["metadata"]["annotations"] = json!({ENFORCE_VERSION_BEFORE: wrong});
+            housekeeping.refused_by_guard(GUARD, every_way(&path, &current, &adopts)).await;
+        }
+        adopts["metadata"]["annotations"] = json!({ENFORCE_VERSION_BEFORE: pinned});
+        housekeeping.allowed([merge(&path, adopts)]).await;
+        let adopted = admin.must(get(&path)).await;
+        for change in [json!({ENFORCE_VERSION_BEFORE: null}), json!({ENFORCE_VERSION_BEFORE: "v1.0"})] {
+            housekeeping.refused_by_guard(GUARD, every_way(&path, &adopted, &annotations(change))).await;
+        }
+        // Older while it is a project's, or at the end than before it was one.
+        housekeeping
+            .refused_by_guard(GUARD, every_way(&path, &adopted, &labels(json!({ENFORCE_VERSION: "v1.30"}))))
+            .await;
+        let mut given = labels(released.clone());
+        given["metadata"]["annotations"] = json!({ENFORCE_VERSION_BEFORE: null});
+        let mut other = given.clone();
+        other["metadata"]["labels"][ENFORCE_VERSION] = json!(if pinned.is_empty() { "v1.30" } else { "v1.0" });
+        housekeeping.refused_by_guard(GUARD, every_way(&path, &adopted, &other)).await;
+        given["metadata"]["labels"][ENFORCE_VERSION] = before;
         housekeeping.allowed([merge(&path, given)]).await;
     }
     // To count Pods is the administrator's to give, namespace by namespace.

@@ -19,10 +19,10 @@ const SHOP: &str = "/k8s/clusters/demo/api/v1/namespaces/shop-web";
 const BILLING: &str = "/k8s/clusters/demo/api/v1/namespaces/billing-api";
 
 /// First lines of requests, with the number of their connection.
-type Lines = Arc<Mutex<Vec<(usize, String)>>>;
+pub type Lines = Arc<Mutex<Vec<(usize, String)>>>;
 
 /// A cluster that speaks HTTP/1.1 by hand, and wrongly where a name asks for it.
-async fn careless_cluster(pki: &Pki, lines: Lines) -> SocketAddr {
+pub async fn careless_cluster(pki: &Pki, lines: Lines) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut config = pki.server();
@@ -31,6 +31,8 @@ async fn careless_cluster(pki: &Pki, lines: Lines) -> SocketAddr {
     tokio::spawn(async move {
         for number in 0.. {
             let Ok((tcp, _)) = listener.accept().await else { return };
+            // What is written is there at once: only then can what follows be a test of who looks.
+            tcp.set_nodelay(true).unwrap();
             let (acceptor, lines) = (acceptor.clone(), lines.clone());
             tokio::spawn(async move {
                 let Ok(tls) = acceptor.accept(tcp).await else { return };
@@ -84,6 +86,42 @@ async fn converse(mut tls: TlsStream<TcpStream>, number: usize, lines: &Lines) {
             "shorter-than-told" => {
                 let _ = tls.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nstump").await;
                 let _ = tls.shutdown().await;
+                return;
+            }
+            "cut-small" | "cut-chunk" | "cut-without-length" => {
+                let cut = match target.rsplit('/').next().unwrap_or_default() {
+                    "cut-small" => "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nstump",
+                    "cut-chunk" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nstump\r\n",
+                    _ => "HTTP/1.1 200 OK\r\n\r\nstump",
+                };
+                let _ = tls.write_all(cut.as_bytes()).await;
+                let _ = tls.flush().await;
+                // Without a word: TLS does not say that it ends.
+                return;
+            }
+            "ends-with-connection" => {
+                let _ = tls.write_all(b"HTTP/1.1 200 OK\r\n\r\nwhole").await;
+                let _ = tls.shutdown().await;
+                return;
+            }
+            "late-junk" | "late-answer" => {
+                let late = if target.ends_with("junk") { "poison" } else { poison };
+                if tls.write_all(good.as_bytes()).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                let _ = tls.write_all(late.as_bytes()).await;
+                let _ = tls.flush().await;
+                lines.lock().push((number, format!("late {target}")));
+                continue;
+            }
+            "hints-before" => "HTTP/1.1 103 Early Hints\r\nSet-Cookie: a=b\r\n\r\n".repeat(20) + good.as_str(),
+            "body-by-drops" => {
+                let _ = tls.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n").await;
+                while tls.write_all(b".").await.is_ok() && tls.flush().await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                lines.lock().push((number, format!("left {target}")));
                 return;
             }
             "heads-without-end" => {
@@ -199,4 +237,82 @@ async fn an_answer_to_somebody_who_left_reaches_nobody() {
         drop(stream);
         next_ones_are_sound(&world, &joe, "somebody who left").await;
     }
+}
+
+/// A part is never taken for the whole, however the connection ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_cut_is_no_answer() {
+    let (world, joe, _) = start().await;
+    for name in ["cut-small", "cut-chunk", "cut-without-length"] {
+        for _ in 0..5 {
+            let answer = world.request("GET", &format!("{SHOP}/pods/{name}"), "").await;
+            assert_eq!(answer.code, 502, "{name}: {}", answer.body);
+            assert!(answer.body.contains("\"kind\":\"Status\"") && !answer.body.contains("stump"), "{}", answer.body);
+            next_ones_are_sound(&world, &joe, name).await;
+        }
+    }
+    let answer = world.request("GET", &format!("{SHOP}/pods/ends-with-connection"), "").await;
+    assert_eq!((answer.code, answer.body.as_str()), (200, "whole"));
+    next_ones_are_sound(&world, &joe, "ends-with-connection").await;
+}
+
+/// What comes after an answer, on a connection that nobody uses, is the answer to nobody's request.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_late_reaches_nobody() {
+    let (world, joe, lines) = start().await;
+    for round in 0..40 {
+        for name in ["late-junk", "late-answer"] {
+            let answer = world.request("GET", &format!("{SHOP}/pods/{name}"), "").await;
+            assert_eq!((answer.code, answer.body.contains("poison")), (200, false), "{}", answer.body);
+            let came = async {
+                while !lines.lock().iter().any(|(_, line)| line.starts_with("late")) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(DEADLINE, came).await.expect("it never came");
+            lines.lock().clear();
+            next_ones_are_sound(&world, &joe, &format!("{name} {round}")).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_has_no_body_and_hints_are_the_clusters_own() {
+    let (world, joe, _) = start().await;
+    for name in ["sound", "longer-than-told", "one-too-many", "hints-before"] {
+        // To a HEAD every body is one too many.
+        let answer = world.request("HEAD", &format!("{SHOP}/pods/{name}"), "").await;
+        assert_eq!((answer.code, answer.body.as_str()), (200, ""), "{name}");
+        next_ones_are_sound(&world, &joe, name).await;
+    }
+    let answer = world.request("GET", &format!("{SHOP}/pods/hints-before"), "").await;
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    assert!(!answer.head.contains("set-cookie") && !answer.head.contains(" 103 "), "{}", answer.head);
+    next_ones_are_sound(&world, &joe, "hints-before").await;
+}
+
+/// A slow body is passed on as it comes, for as long as somebody reads it, and goes with them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_comes_by_drops_ends_with_its_reader() {
+    let (world, joe, lines) = start().await;
+    let mut stream = world.connect().await;
+    let head =
+        format!("GET {SHOP}/pods/body-by-drops HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {}\r\n\r\n", world.token);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut got = String::new();
+    while got.matches('.').count() < 20 {
+        let mut part = [0; 4096];
+        let read = tokio::time::timeout(DEADLINE, stream.read(&mut part)).await.expect("it stopped").unwrap();
+        assert!(read > 0, "{got}");
+        got += &String::from_utf8_lossy(&part[..read]);
+    }
+    assert!(got.starts_with("HTTP/1.1 200"), "{got}");
+    next_ones_are_sound(&world, &joe, "a body that is still under way").await;
+    drop(stream);
+    let left = async {
+        while !lines.lock().iter().any(|(_, line)| line.starts_with("left")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, left).await.expect("the cluster still talks to somebody");
 }

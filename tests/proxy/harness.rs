@@ -241,6 +241,11 @@ impl World {
         std::mem::take(&mut self.seen.lock())
     }
 
+    /// From now on no audit record can be written.
+    pub fn close_audit(&self) {
+        self.audit.close();
+    }
+
     /// All audit records so far, as text.
     pub async fn audit_text(&self) -> String {
         self.audit.flush().await.unwrap();
