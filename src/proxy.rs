@@ -4,6 +4,7 @@
 //! resolve claim, project and roles held ([`resolve`]), decide ([`decide`]), rewrite the headers ([`rewrite`]), forward
 //! ([`service`]), and register what goes on for long ([`streams`]). A request passes only with a [`decide::Permit`].
 
+mod across;
 pub mod body;
 mod budget;
 pub mod decide;

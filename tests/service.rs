@@ -16,6 +16,7 @@ mod service {
     mod process;
     mod site;
 
+    mod across;
     mod adoption;
     mod bad_input;
     mod creations;

@@ -109,6 +109,7 @@ struct Link {
 struct Parts {
     accounts: Accounts,
     upstream: Arc<Upstream>,
+    own: Arc<Upstream>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -148,9 +149,13 @@ impl Clusters {
     /// The data path with the forwarding account; `None` where there is no cluster of this name or no credential, or
     /// where this very connection was not proven yet: what the index says of a cluster may still be of the last one.
     pub fn upstream(&self, cluster: &str) -> Option<Arc<Upstream>> {
+        self.proven(cluster, |parts| parts.upstream.clone())
+    }
+
+    fn proven<T>(&self, cluster: &str, of: impl FnOnce(&Parts) -> T) -> Option<T> {
         let links = self.links.read();
         let link = links.get(cluster).filter(|link| link.proven.load(Ordering::Acquire))?;
-        link.parts.as_ref().map(|parts| parts.upstream.clone())
+        link.parts.as_ref().map(of)
     }
 
     /// A client with the housekeeping account, while the cluster is proven to be the one that was imported.
@@ -433,6 +438,10 @@ impl Upstreams for Clusters {
     fn upstream(&self, cluster: &str) -> Option<Arc<Upstream>> {
         Clusters::upstream(self, cluster)
     }
+
+    fn own(&self, cluster: &str) -> Option<Arc<Upstream>> {
+        self.proven(cluster, |parts| parts.own.clone())
+    }
 }
 
 impl Link {
@@ -520,7 +529,8 @@ fn connect(
         forwarding: client(&endpoint, &credential.forwarding, calls).map_err(|why| unusable(explain(&why)))?,
     };
     let upstream = Upstream::new(&endpoint, &credential.forwarding).map_err(|why| unusable(why.to_string()))?;
-    Ok(Parts { accounts, upstream: Arc::new(upstream) })
+    let own = Upstream::new(&endpoint, &credential.housekeeping).map_err(|why| unusable(why.to_string()))?;
+    Ok(Parts { accounts, upstream: Arc::new(upstream), own: Arc::new(own) })
 }
 
 /// Between three quarters and five quarters, so that a fleet that failed together does not come back together.

@@ -64,6 +64,9 @@ impl From<hyper::Error> for UpstreamError {
 pub trait Upstreams: Send + Sync + 'static {
     /// The data path to a cluster; `None` where there is no such cluster, or no credential for it.
     fn upstream(&self, cluster: &str) -> Option<Arc<Upstream>>;
+
+    /// The same with the service's own account, housekeeping, for the little that it asks for clients by itself.
+    fn own(&self, cluster: &str) -> Option<Arc<Upstream>>;
 }
 
 /// Which connection carries a request.

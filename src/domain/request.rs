@@ -9,6 +9,7 @@ mod query;
 mod tests;
 
 pub use path::{parse, segments};
+pub use query::unescape;
 
 use super::rbac::Attributes;
 

@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::across::{self, Held, MergedWatch, NamespacesWatch};
 use super::service::Finish;
 use super::streams::{Registered, StreamKey};
 use crate::clusters::upstream::ClusterBody;
@@ -47,11 +48,25 @@ pub enum ProxyBody {
     Relayed(Box<Relayed>),
 }
 
+/// Where a body comes from.
+pub enum Source {
+    /// A cluster, as it is.
+    Cluster(ClusterBody),
+    /// Watches of several namespaces.
+    Merged(Box<MergedWatch>),
+    /// A watch of one's own namespaces.
+    Namespaces(Box<NamespacesWatch>),
+    /// Nowhere: all was read ahead.
+    Nothing(Option<Held>),
+    /// Nowhere any more: it was cut.
+    Over,
+}
+
 /// A body that comes from a cluster.
 pub struct Relayed {
     // What was read before the head was passed on.
     ahead: std::vec::IntoIter<Bytes>,
-    inner: ClusterBody,
+    source: Source,
     finish: Finish,
     // A long-running response may be silent for as long as it likes.
     may_stall: bool,
@@ -136,9 +151,9 @@ impl Watched {
 
 impl Relayed {
     /// A response of which `ahead` was read already.
-    pub fn new(ahead: Vec<Bytes>, inner: ClusterBody, finish: Finish, right: Watched) -> Self {
+    pub fn new(ahead: Vec<Bytes>, source: Source, finish: Finish, right: Watched) -> Self {
         let may_stall = finish.is_long();
-        Self { ahead: ahead.into_iter(), inner, finish, may_stall, stall: None, right, cancelled: None }
+        Self { ahead: ahead.into_iter(), source, finish, may_stall, stall: None, right, cancelled: None }
     }
 
     /// Why the right to the rest has ended, if it has.
@@ -156,15 +171,23 @@ impl Relayed {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if matches!(self.source, Source::Over) {
+            return Poll::Ready(None);
+        }
         if let Some(cause) = self.poll_cut(cx) {
-            self.finish.cut(cause);
-            return Poll::Ready(Some(Err(BodyError::Cut(cause))));
+            return self.end(cause);
         }
         if let Some(data) = self.ahead.next() {
             self.finish.count(data.len());
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        match Pin::new(&mut self.inner).poll_frame(cx) {
+        let polled = match &mut self.source {
+            Source::Cluster(body) => Pin::new(body).poll_frame(cx),
+            Source::Merged(watch) => watch.poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Source::Namespaces(watch) => watch.poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Source::Nothing(_) | Source::Over => Poll::Ready(None),
+        };
+        match polled {
             Poll::Ready(Some(Ok(frame))) => {
                 self.stall = None;
                 if let Some(data) = frame.data_ref() {
@@ -194,9 +217,27 @@ impl Relayed {
         }
     }
 
+    /// Ends early. A merged watch whose namespaces changed says so, and its client begins anew; what else is cut, breaks
+    /// off.
+    fn end(&mut self, cause: &'static str) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.finish.cut(cause);
+        let merged = matches!(self.source, Source::Merged(_));
+        self.source = Source::Over;
+        if merged && cause == across::MEMBERSHIP {
+            let told = across::expired("your namespaces changed; list again");
+            return Poll::Ready(Some(Ok(Frame::data(told))));
+        }
+        Poll::Ready(Some(Err(BodyError::Cut(cause))))
+    }
+
     fn size_hint(&self) -> SizeHint {
         let ahead: u64 = self.ahead.as_slice().iter().map(|data| data.len() as u64).sum();
-        match self.inner.size_hint().exact() {
+        let rest = match &self.source {
+            Source::Cluster(body) => body.size_hint().exact(),
+            Source::Merged(_) | Source::Namespaces(_) => None,
+            Source::Nothing(_) | Source::Over => Some(0),
+        };
+        match rest {
             Some(rest) => SizeHint::with_exact(ahead + rest),
             None => SizeHint::default(),
         }

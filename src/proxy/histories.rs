@@ -492,7 +492,10 @@ async fn live(steps: Vec<Step>) -> usize {
             }
             let token = followed.tokens[id.as_str()].clone();
             let target = asked[*question].target();
-            let key = StreamKey { token, cluster: target.cluster, narrowed: target.project, request: target.request };
+            let key = {
+                let target::Target { cluster, project: narrowed, request, forward: _ } = target;
+                StreamKey { token, cluster, narrowed, request, across: None }
+            };
             open.push((id.clone(), *question, streams.enter_late(key, &world.index, &Rules)));
         }
     }

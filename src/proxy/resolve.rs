@@ -148,6 +148,38 @@ pub fn knows_cluster(snapshot: &Snapshot, user: &User, scopes: &TokenScopes, pla
     })
 }
 
+/// UIDs of the projects on a cluster that the caller has a role in, with or without namespaces there; `None` for all of
+/// them.
+pub fn own_projects(
+    snapshot: &Snapshot,
+    user: &User,
+    scopes: &TokenScopes,
+    place: Place<'_>,
+    now: Timestamp,
+) -> Option<BTreeSet<String>> {
+    let mut uids = BTreeSet::new();
+    for grant in snapshot.holdings(user, now) {
+        let target = &grant.object.spec.target;
+        match target.kind {
+            TargetKind::Platform => {}
+            TargetKind::Cluster if target.name == place.cluster && place.project.is_none() => return None,
+            TargetKind::Cluster => {}
+            TargetKind::Project => {
+                let project = snapshot.projects.get(target.name.as_str()).map(|project| &project.object);
+                let Some(project) = project.filter(|_| place.project.is_none_or(|narrow| narrow == target.name)) else {
+                    continue;
+                };
+                let here = project.spec.clusters.iter().any(|at| at.cluster == place.cluster);
+                let uid = project.metadata.uid.as_deref();
+                if here && scopes.project(uid) {
+                    uids.extend(uid.map(str::to_owned));
+                }
+            }
+        }
+    }
+    Some(uids)
+}
+
 /// The project of a claim, if claim, project, cluster and the namespace observed in the cluster all agree.
 fn owner<'a>(snapshot: &'a Snapshot, cluster: &str, claim: &Claim) -> Option<&'a Arc<Stored<Project>>> {
     let project = snapshot.projects.get(claim.project.as_str())?;

@@ -9,6 +9,7 @@ mod protobuf;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::across;
 use super::decide::{self, Context, Decide, SELF_REVIEWS};
 use super::resolve::{self, Place};
 use crate::domain::rbac::PolicyRule;
@@ -97,6 +98,8 @@ struct NonResourceAttributes {
 pub enum Answer {
     /// No, and why.
     No(String),
+    /// Yes, across namespaces, where the cluster itself would say no; and why.
+    Yes(String),
     /// Yes as far as we are concerned: the cluster is asked too, with these groups.
     AskCluster(Vec<String>),
 }
@@ -130,6 +133,14 @@ pub fn access(decider: &dyn Decide, ctx: &Context<'_>, body: &[u8], encoding: En
     };
     let place = Place { namespace: &namespace, ..ctx.place };
     let inner = Context { snapshot: ctx.snapshot, asker: ctx.asker, place, request: &request, now: ctx.now };
+    if let Some(asked) = across::concerns(&request) {
+        // Nobody may list all of a cluster, and the cluster would say so. Here one lists one's own.
+        match across::members(decider, &inner, asked) {
+            Ok(Some(members)) => return Ok(Answer::Yes(members.in_words())),
+            Ok(None) => {}
+            Err(refusal) => return Ok(Answer::No(refusal.status.message)),
+        }
+    }
     Ok(match decide::authorize(decider, &inner) {
         Ok(decision) => Answer::AskCluster(decision.groups),
         Err(refusal) => Answer::No(refusal.status.message),
@@ -148,14 +159,14 @@ fn resource_request(asked: &ResourceAttributes) -> Option<ResourceRequest> {
     )
 }
 
-/// The `SelfSubjectAccessReview` that says no.
-pub fn no(reason: &str) -> Value {
+/// A `SelfSubjectAccessReview` with our answer.
+pub fn answer(allowed: bool, reason: &str) -> Value {
     json!({
         "kind": "SelfSubjectAccessReview",
         "apiVersion": "authorization.k8s.io/v1",
         "metadata": {},
         "spec": {},
-        "status": {"allowed": false, "reason": reason},
+        "status": {"allowed": allowed, "reason": reason},
     })
 }
 

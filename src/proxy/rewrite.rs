@@ -147,6 +147,12 @@ pub fn write_identity(
     Ok(())
 }
 
+/// Writes the service's own credential on a request of which nothing but selectors came from a client: for the
+/// namespaces, which nobody can list in a tenant's name.
+pub fn write_own(headers: &mut HeaderMap, credential: &HeaderValue) {
+    headers.insert(header::AUTHORIZATION, credential.clone());
+}
+
 /// Header of an extra: its key lower-case, with everything outside the token characters percent-encoded.
 fn extra(key: &'static str) -> HeaderName {
     match key {

@@ -1,6 +1,6 @@
 //! One request through all stages.
 
-mod answers;
+pub(in crate::proxy) mod answers;
 mod finish;
 mod intake;
 
@@ -19,13 +19,14 @@ use tracing::warn;
 use self::answers::{millis, own, refusal, refused_answer, unauthenticated, unauthenticated_or_forbidden, unreachable};
 pub use self::finish::Finish;
 use self::intake::{asks_to_upgrade, describe, key, parse, place, presented, review_body};
-use super::body::{Gathered, ProxyBody, Relayed, Watched, gather};
+use super::across::{self, Across, Asked};
+use super::body::{Gathered, ProxyBody, Relayed, Source, Watched, gather};
 use super::budget::{Budget, InFlight};
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Rules};
 use super::meters;
 use super::reviews::{self, Answer, Encoding, Review};
 use super::rewrite::{self, Identity};
-use super::streams::{Registered, Streams};
+use super::streams::{Registered, StreamKey, Streams};
 use super::target::Target;
 use super::upgrade;
 use crate::audit::{Audit, Stage, Surface, What};
@@ -59,15 +60,16 @@ impl Default for ProxySettings {
 
 /// The proxy.
 pub struct Proxy {
-    index: Arc<Index>,
+    pub(super) index: Arc<Index>,
     upstreams: Arc<dyn Upstreams>,
     audit: Arc<Audit>,
     metrics: Arc<Metrics>,
     last_used: Arc<LastUsed>,
     streams: Arc<Streams>,
     budget: Budget,
-    decider: Arc<dyn Decide>,
-    settings: ProxySettings,
+    pub(super) across: Across,
+    pub(super) decider: Arc<dyn Decide>,
+    pub(super) settings: ProxySettings,
 }
 
 /// What a request needs to be served; see [`Proxy::new`].
@@ -98,7 +100,8 @@ impl Proxy {
         let ProxyParts { index, upstreams, audit, metrics, last_used, settings } = parts;
         let streams = Streams::new();
         let budget = Budget::new(settings.max_requests_per_user);
-        Arc::new(Self { index, upstreams, audit, metrics, last_used, streams, budget, decider, settings })
+        let across = Across::default();
+        Arc::new(Self { index, upstreams, audit, metrics, last_used, streams, budget, across, decider, settings })
     }
 
     /// The register of streams.
@@ -159,7 +162,15 @@ impl Proxy {
         let upgrade = asks_to_upgrade(&request)?;
         let long = upgrade || matches!(&target.request, RequestInfo::Resource(r) if r.is_long_running());
         // What goes on for long is counted by the register instead.
-        let in_flight = if long { None } else { Some(self.enter(&caller)?) };
+        let mut in_flight = if long { None } else { Some(self.enter(&caller)?) };
+        if let Some(asked) = across::concerns(&target.request).filter(|_| !upgrade) {
+            let (method, headers) = (request.method(), request.headers());
+            let parts = Asked { method, headers, target: &target, caller: &caller, id, started };
+            let answer = across::serve(self, parts, asked, &mut seen.what, &mut in_flight).await?;
+            if let Some(response) = answer {
+                return Ok(response);
+            }
+        }
         let review = reviews::of(&target.request);
         let review = match review {
             Some(review) => Some((review, review_body(&mut request).await?)),
@@ -198,12 +209,7 @@ impl Proxy {
             return Err(refusal("upgrade", Status::bad_request("this resource cannot be asked for with Upgrade")));
         }
 
-        let upstream = self.upstreams.upstream(&target.cluster).ok_or_else(|| {
-            refusal(
-                "cluster-unusable",
-                Status::unavailable("the cluster has no credential, or is just being contacted"),
-            )
-        })?;
+        let upstream = self.upstream(&target.cluster)?;
         let impersonation = snapshot.observed.get(target.cluster.as_str()).map(|o| o.impersonation).unwrap_or_default();
         let head = self.head(&request, &target, &upstream, &caller, &decision, impersonation, upgrade, id)?;
         drop(snapshot);
@@ -239,6 +245,19 @@ impl Proxy {
         Ok(caller)
     }
 
+    pub(super) fn upstream(&self, cluster: &str) -> Result<Arc<Upstream>, Refusal> {
+        self.upstreams.upstream(cluster).ok_or_else(|| {
+            let message = "the cluster has no credential, or is just being contacted";
+            refusal("cluster-unusable", Status::unavailable(message))
+        })
+    }
+
+    /// The way for what the service asks by itself.
+    pub(super) fn own(&self, cluster: &str) -> Result<Arc<Upstream>, Status> {
+        let own = self.upstreams.own(cluster);
+        own.ok_or_else(|| Status::unavailable("the cluster has no credential, or is just being contacted"))
+    }
+
     fn enter(&self, caller: &Caller) -> Result<InFlight, Refusal> {
         self.budget.enter(&caller.token.record.user_uid).ok_or_else(|| {
             let most = self.budget.most();
@@ -248,14 +267,32 @@ impl Proxy {
     }
 
     fn register(&self, caller: &Caller, target: &Target, long: bool) -> Result<Registered, Refusal> {
-        if long && self.streams.count_of(&caller.token.record.user) >= self.settings.max_streams_per_user {
-            let message = format!(
-                "you have {} long-running responses open, which is the most one account may have; close some",
-                self.settings.max_streams_per_user
-            );
-            return Err(refusal("too-many-streams", Status::too_many_requests(message, 10)));
+        let key = key(caller, target.clone());
+        if long {
+            self.affords(&key)?;
         }
-        Ok(self.streams.register(key(caller, target.clone())))
+        Ok(self.streams.register(key))
+    }
+
+    /// Enters what was admitted a moment ago, and judges it at once: what changed since was not watched for.
+    pub(super) fn register_late(&self, key: StreamKey) -> Result<Registered, Refusal> {
+        self.affords(&key)?;
+        Ok(self.streams.enter_late(key, &self.index, &*self.decider))
+    }
+
+    fn affords(&self, key: &StreamKey) -> Result<(), Refusal> {
+        let (open, most) = (self.streams.count_of(&key.token.record.user), self.settings.max_streams_per_user);
+        if open + key.weight() <= most {
+            return Ok(());
+        }
+        let wide = match key.weight() {
+            1 => String::new(),
+            wide => format!(", and this one would be {wide} of them"),
+        };
+        let message = format!(
+            "you have {open} long-running responses open{wide}; {most} is the most one account may have; close some"
+        );
+        Err(refusal("too-many-streams", Status::too_many_requests(message, 10)))
     }
 
     fn review(&self, review: Review, ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Reviewed, Refusal> {
@@ -263,7 +300,8 @@ impl Proxy {
         Ok(match review {
             Review::Rules => Reviewed::Answered(reviews::rules(ctx, body, encoding).map_err(malformed)?),
             Review::Access => match reviews::access(&*self.decider, ctx, body, encoding).map_err(malformed)? {
-                Answer::No(reason) => Reviewed::Answered(reviews::no(&reason)),
+                Answer::No(reason) => Reviewed::Answered(reviews::answer(false, &reason)),
+                Answer::Yes(reason) => Reviewed::Answered(reviews::answer(true, &reason)),
                 Answer::AskCluster(groups) => Reviewed::AskCluster(groups),
             },
         })
@@ -400,7 +438,10 @@ impl Proxy {
                 finish.complete();
                 ProxyBody::Whole((!bytes.is_empty()).then_some(bytes))
             }
-            Gathered::Part(ahead) => ProxyBody::Relayed(Box::new(Relayed::new(ahead, body, finish, watched))),
+            Gathered::Part(ahead) => {
+                let source = Source::Cluster(body);
+                ProxyBody::Relayed(Box::new(Relayed::new(ahead, source, finish, watched)))
+            }
         };
         Response::from_parts(parts, body)
     }

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::across::{self, SetId};
 use super::decide::{self, Asker, Context, Decide};
 use super::resolve::Place;
 use crate::domain::request::RequestInfo;
@@ -37,6 +38,17 @@ pub struct StreamKey {
     pub narrowed: Option<String>,
     /// What was asked.
     pub request: RequestInfo,
+    /// The namespaces it goes to, where it named none.
+    pub across: Option<Across>,
+}
+
+/// What is remembered of a request that is spread over namespaces.
+#[derive(Debug, Clone, Copy)]
+pub struct Across {
+    /// Which namespaces; nothing where it follows their changes itself.
+    pub set: Option<SetId>,
+    /// How many.
+    pub width: usize,
 }
 
 impl StreamKey {
@@ -62,7 +74,15 @@ impl StreamKey {
             request: &self.request,
             now,
         };
-        decide::authorize(decider, &ctx).err().map(|refusal| refusal.reason)
+        match self.across {
+            Some(across) => across::refused(decider, &ctx, across.set),
+            None => decide::authorize(decider, &ctx).err().map(|refusal| refusal.reason),
+        }
+    }
+
+    /// How much of its account's budget it takes: as many streams as are open at the cluster.
+    pub fn weight(&self) -> usize {
+        self.across.map_or(1, |across| across.width)
     }
 }
 
@@ -129,7 +149,7 @@ impl Drop for Registered {
         let Some(entry) = entries.by_id.remove(&self.id) else { return };
         let user = &entry.key.token.record.user;
         if let Some(count) = entries.per_user.get_mut(user) {
-            *count -= 1;
+            *count -= entry.key.weight();
             if *count == 0 {
                 entries.per_user.remove(user);
             }
@@ -149,7 +169,7 @@ impl Streams {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let cut = Arc::new(Cut::default());
         let mut entries = self.entries.lock();
-        *entries.per_user.entry(key.token.record.user.clone()).or_default() += 1;
+        *entries.per_user.entry(key.token.record.user.clone()).or_default() += key.weight();
         entries.by_id.insert(id, Entry { key: Arc::new(key), cut: cut.clone() });
         drop(entries);
         Registered { streams: self.clone(), id, cut }
@@ -169,7 +189,7 @@ impl Streams {
         registered
     }
 
-    /// Number of streams of an account.
+    /// Number of streams of an account; one across namespaces counts as many.
     pub fn count_of(&self, user: &str) -> usize {
         self.entries.lock().per_user.get(user).copied().unwrap_or_default()
     }

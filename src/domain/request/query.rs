@@ -64,7 +64,8 @@ fn exact_name(selector: &str) -> Option<String> {
     legal.then(|| name.to_owned())
 }
 
-fn unescape(text: &str) -> Option<String> {
+/// Undoes the escapes of a key or value in a query. `None` where one is malformed, or the text is not UTF-8.
+pub fn unescape(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

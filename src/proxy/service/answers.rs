@@ -13,7 +13,7 @@ use crate::status::Status;
 
 /// Answers of a cluster that are not passed on: redirects, which would lead the client's credentials elsewhere; a 401,
 /// which is about our credential and would send kubectl to sign in again; a protocol switch that nobody asked for.
-pub(super) fn refused_answer(status: StatusCode, way: Way) -> Option<Status> {
+pub(in crate::proxy) fn refused_answer(status: StatusCode, way: Way) -> Option<Status> {
     match status.as_u16() {
         101 if way != Way::Upgrade => Some(Status::bad_gateway("the cluster switched protocols unasked")),
         301 | 302 | 303 | 307 | 308 => {
@@ -26,7 +26,7 @@ pub(super) fn refused_answer(status: StatusCode, way: Way) -> Option<Status> {
     }
 }
 
-pub(super) fn unreachable(why: &UpstreamError) -> Status {
+pub(in crate::proxy) fn unreachable(why: &UpstreamError) -> Status {
     debug!(%why, "cluster not reached");
     match why {
         UpstreamError::Full => Status::too_many_requests(why.to_string(), 5),
@@ -37,28 +37,28 @@ pub(super) fn unreachable(why: &UpstreamError) -> Status {
     }
 }
 
-pub(super) fn unauthenticated_or_forbidden(cause: &str) -> Status {
+pub(in crate::proxy) fn unauthenticated_or_forbidden(cause: &str) -> Status {
     match cause {
         "account" | "token" | "expired" => Status::unauthorized(),
         cause => Status::forbidden(format!("the right to this ended meanwhile ({cause})")),
     }
 }
 
-pub(super) fn refusal(reason: &'static str, status: Status) -> Refusal {
+pub(in crate::proxy) fn refusal(reason: &'static str, status: Status) -> Refusal {
     Refusal { reason, status }
 }
 
-pub(super) fn unauthenticated() -> Refusal {
+pub(in crate::proxy) fn unauthenticated() -> Refusal {
     refusal("unauthenticated", Status::unauthorized())
 }
 
-pub(super) fn own(status: Status) -> Response<ProxyBody> {
+pub(in crate::proxy) fn own(status: Status) -> Response<ProxyBody> {
     status.into_http().map(|body| {
         let bytes = futures::FutureExt::now_or_never(body.collect()).and_then(Result::ok).map(|b| b.to_bytes());
         ProxyBody::Whole(bytes)
     })
 }
 
-pub(super) fn millis(since: Instant) -> u64 {
+pub(in crate::proxy) fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

@@ -40,7 +40,7 @@ pub struct Finish {
 }
 
 impl Finish {
-    pub(super) fn new(
+    pub(in crate::proxy) fn new(
         proxy: Arc<Proxy>,
         id: String,
         what: What,
@@ -67,7 +67,7 @@ impl Finish {
     }
 
     /// The cluster answered.
-    pub(super) fn answered(&mut self, status: StatusCode) {
+    pub(in crate::proxy) fn answered(&mut self, status: StatusCode) {
         self.what.status = Some(status.as_u16());
         if self.long {
             self.opened = true;
@@ -124,7 +124,7 @@ impl Finish {
     }
 
     /// There is no response of the cluster to pass on.
-    pub(super) fn fail(mut self, reason: &'static str, status: Status) -> Response<ProxyBody> {
+    pub(in crate::proxy) fn fail(mut self, reason: &'static str, status: Status) -> Response<ProxyBody> {
         self.what.status = Some(status.code);
         self.close(reason);
         own(status)

@@ -56,7 +56,7 @@ pub(super) fn place(target: &Target) -> Place<'_> {
 /// What a request is admitted for, to be judged again.
 pub(super) fn key(caller: &Caller, target: Target) -> StreamKey {
     let Target { cluster, project, request, forward: _ } = target;
-    StreamKey { token: caller.token.clone(), cluster, narrowed: project, request }
+    StreamKey { token: caller.token.clone(), cluster, narrowed: project, request, across: None }
 }
 
 pub(super) fn describe(decision: &Decision, what: &mut What) {

@@ -1,0 +1,145 @@
+//! Members: the namespaces that a request without one is about.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::domain::request::{RequestInfo, ResourceRequest, Verb};
+use crate::domain::roles::TENANT_READABLE;
+use crate::proxy::decide::{self, Context, Decide, Decision, Refusal};
+use crate::proxy::resolve::{self, Place};
+
+/// Most namespaces that one request is spread over. Beyond it a list would be put together from more answers than a
+/// client waits for; it is refused, and never cut short.
+pub const WIDEST: usize = 500;
+
+/// A namespace in which the request is permitted.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Name.
+    pub namespace: String,
+    /// UID in the cluster.
+    pub uid: String,
+    /// The permit and the groups.
+    pub decision: Decision,
+}
+
+/// The namespaces of a request.
+#[derive(Debug)]
+pub struct Members {
+    /// Those in which it is permitted, sorted by name; never empty.
+    pub permitted: Vec<Member>,
+    /// Those of the caller's own in which no role permits it.
+    pub left_out: Vec<String>,
+    /// Names the permitted ones, as a set.
+    pub set: SetId,
+    /// UIDs of the caller's projects on the cluster, with or without namespaces; nothing where that is all of them.
+    pub projects: Option<BTreeSet<String>>,
+}
+
+/// A set of namespaces, by name and UID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SetId([u8; 16]);
+
+impl SetId {
+    fn of(members: &[Member]) -> Self {
+        let mut hash = Sha256::new();
+        for member in members {
+            // Neither can hold a line feed.
+            hash.update(member.namespace.as_bytes());
+            hash.update(b"\n");
+            hash.update(member.uid.as_bytes());
+            hash.update(b"\n");
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        Self(id)
+    }
+
+    /// The empty set.
+    #[cfg(test)]
+    pub fn of_nothing() -> Self {
+        Self::of(&[])
+    }
+}
+
+/// Whether a request is one for several namespaces at once: a list or watch that names none, of what is not readable by
+/// all tenants anyway. Whether the resource is one of namespaces at all, the cluster knows.
+pub fn concerns(request: &RequestInfo) -> Option<&ResourceRequest> {
+    let RequestInfo::Resource(request) = request else { return None };
+    let kind = (request.group.as_str(), request.resource.as_str());
+    let across = request.namespace.is_empty()
+        && matches!(request.verb, Verb::List | Verb::Watch)
+        && request.subresource().is_empty()
+        && !TENANT_READABLE.contains(&kind);
+    across.then_some(request)
+}
+
+/// Whether the request is about the namespaces themselves.
+pub fn of_namespaces(request: &ResourceRequest) -> bool {
+    request.group.is_empty() && request.main_resource() == "namespaces"
+}
+
+/// The request as it is made in one namespace. The namespaces themselves are those that one may get.
+pub fn within(request: &ResourceRequest, namespace: &str) -> ResourceRequest {
+    let mut inner = request.clone();
+    namespace.clone_into(&mut inner.namespace);
+    if of_namespaces(request) {
+        inner.verb = Verb::Get;
+        namespace.clone_into(&mut inner.name);
+    }
+    inner
+}
+
+/// Finds the members. The refusal is that of the first namespace where there is none, or the general one where the
+/// caller has no namespace, or no role of any kind would permit it.
+pub fn members(decider: &dyn Decide, ctx: &Context<'_>, request: &ResourceRequest) -> Result<Option<Members>, Refusal> {
+    let Context { snapshot, asker, place, now, .. } = *ctx;
+    let own = resolve::own_namespaces(snapshot, asker.user, asker.scopes, place, now, usize::MAX);
+    let mut permitted = vec![];
+    let mut left_out = vec![];
+    let mut refused = None;
+    for namespace in own {
+        let inner = RequestInfo::Resource(within(request, &namespace));
+        let place = Place { namespace: &namespace, ..place };
+        let ctx = Context { snapshot, asker, place, request: &inner, now };
+        match decide::authorize(decider, &ctx) {
+            Ok(decision) => {
+                // It is there: it was resolved a moment ago, in the same version of everything.
+                let Some(claim) = snapshot.claim(place.cluster, &namespace) else { continue };
+                let uid = claim.object.namespace_uid.clone().unwrap_or_default();
+                permitted.push(Member { namespace, uid, decision });
+            }
+            Err(why) => {
+                refused.get_or_insert(why);
+                left_out.push(namespace);
+            }
+        }
+    }
+    match (permitted.is_empty(), refused) {
+        // Of what no role names at all (nodes), no owner could grant anything.
+        (true, Some(_)) if !snapshot.roles.values().any(|role| role.rules.permits(request.attributes()).is_some()) => {
+            Ok(None)
+        }
+        (true, Some(why)) => Err(why),
+        (true, None) => Ok(None),
+        (false, _) => {
+            let set = SetId::of(&permitted);
+            let projects = resolve::own_projects(snapshot, asker.user, asker.scopes, place, now);
+            Ok(Some(Members { permitted, left_out, set, projects }))
+        }
+    }
+}
+
+impl Members {
+    /// For people: where it is permitted.
+    pub fn in_words(&self) -> String {
+        const NAMED: usize = 10;
+        let named = self.permitted.iter().take(NAMED).map(|member| member.namespace.as_str()).collect::<Vec<_>>();
+        let more = self.permitted.len() - named.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("answered from your namespaces {}{more}", named.join(", "))
+    }
+}

@@ -1,0 +1,232 @@
+//! Watches across namespaces: one stream for each namespace, put together to one.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{SelectAll, Stream, StreamExt as _};
+use http::header::{self, HeaderValue};
+use hyper::body::Body as _;
+use tokio::time::Sleep;
+
+use super::frames::{self, Lines, Merge, Wishes};
+use super::members::{Members, SetId};
+use super::query::{Match, Options, add};
+use super::spread::Spread;
+use super::views::{Viewed, Views};
+use crate::clusters::upstream::ClusterBody;
+use crate::status::Status;
+
+/// Written at the latest when so much waits.
+const FULL: usize = 64 * 1024;
+/// A watch without `timeoutSeconds` ends after this and up to as much again, as the API server's do.
+const SHORTEST: u64 = 1800;
+/// The members' streams last longer than the whole by this.
+const LONGER: u64 = 60;
+
+/// A merged watch.
+pub struct MergedWatch {
+    members: SelectAll<Lined>,
+    merge: Merge,
+    end: Pin<Box<Sleep>>,
+    view: Viewed,
+    over: bool,
+}
+
+/// The head of its answer, and itself.
+pub struct Opened {
+    /// `Content-Type`, as the cluster said it.
+    pub content_type: Option<HeaderValue>,
+    /// The body.
+    pub watch: MergedWatch,
+}
+
+/// What a watch is asked with, as far as it can be merged.
+pub fn check(options: &Options) -> Result<(), Status> {
+    let wrong = match (options.initial_events, options.matching) {
+        (true, Some(Match::NotOlderThan)) | (false, None) => None,
+        (true, _) => Some("sendInitialEvents needs resourceVersionMatch=NotOlderThan"),
+        (false, Some(_)) => Some("resourceVersionMatch is for watches with sendInitialEvents"),
+    };
+    match wrong {
+        Some(message) => Err(Status::bad_request(message)),
+        None if options.proceed.is_some() => Err(Status::bad_request("continue is for lists")),
+        None => Ok(()),
+    }
+}
+
+/// The view that a watch goes on with; `None` where its revision is from another set of namespaces, or unknown.
+pub fn viewed(options: &Options, views: &Arc<Views>, name: String, set: SetId) -> Option<Viewed> {
+    match options.revision_number() {
+        Some(from) if !options.initial_events => views.resumes(&name, set, from).map(Viewed::Known),
+        _ => Some(Viewed::Beginning { views: views.clone(), name, set }),
+    }
+}
+
+/// Opens the streams of all members. `None` where the revision is too old for the caller's set of namespaces.
+pub async fn open(
+    spread: &Spread<'_>,
+    members: &Members,
+    options: &Options,
+    views: &Arc<Views>,
+    name: String,
+) -> Result<Option<Opened>, Status> {
+    let Some(view) = viewed(options, views, name, members.set) else { return Ok(None) };
+    let from = options.revision_number();
+    let seconds = options.timeout_seconds.unwrap_or_else(default_seconds);
+    let query = query(options, seconds);
+    let streams = spread.streams(&members.permitted, &query).await?;
+    let content_type = streams.first().and_then(|response| response.headers().get(header::CONTENT_TYPE).cloned());
+    let lined = streams.into_iter().enumerate().map(|(at, response)| Lined::new(at, response.into_body()));
+    let wishes = Wishes {
+        from: from.filter(|_| !options.initial_events),
+        initial_events: options.initial_events,
+        bookmarks: options.bookmarks,
+    };
+    let watch = MergedWatch {
+        members: lined.collect(),
+        merge: Merge::new(members.permitted.len(), wishes),
+        end: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
+        view,
+        over: false,
+    };
+    Ok(Some(Opened { content_type, watch }))
+}
+
+fn query(options: &Options, seconds: u64) -> String {
+    let mut query = options.passed.clone();
+    add(&mut query, "watch", "true");
+    // Ours to know how far each has come, whether the client takes them or not.
+    add(&mut query, "allowWatchBookmarks", "true");
+    add(&mut query, "timeoutSeconds", &seconds.saturating_add(LONGER).to_string());
+    if !options.revision.is_empty() {
+        add(&mut query, "resourceVersion", &options.revision);
+    }
+    if options.initial_events {
+        add(&mut query, "sendInitialEvents", "true");
+        add(&mut query, "resourceVersionMatch", "NotOlderThan");
+    }
+    query
+}
+
+/// Seconds of a watch for which the client names none.
+pub fn default_seconds() -> u64 {
+    let mut bytes = [0; 2];
+    // Without randomness all last equally long, which is only less kind to the cluster.
+    let _ = getrandom::fill(&mut bytes);
+    SHORTEST + u64::from(u16::from_ne_bytes(bytes)) % SHORTEST
+}
+
+impl MergedWatch {
+    /// What is to be written next; nothing at the end.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut pending = false;
+        while !self.over && self.merge.waiting() < FULL {
+            match self.members.poll_next_unpin(cx) {
+                Poll::Ready(Some((member, Ok(line)))) => match self.merge.take(member, &line) {
+                    Ok(()) => self.over = self.merge.is_over(),
+                    Err(why) => return Poll::Ready(self.broken(&why.to_string())),
+                },
+                Poll::Ready(Some((_, Err(Ended::Broken(why))))) => return Poll::Ready(self.broken(&why)),
+                // One is over, so all are: the client goes on from what all have passed.
+                Poll::Ready(Some((_, Err(Ended::Closed))) | None) => {
+                    self.over = true;
+                    let last = self.flush();
+                    if !self.merge.resumable() {
+                        let end = frames::expired("the watch of a namespace ended; list again");
+                        return Poll::Ready(Some([last.unwrap_or_default(), end].concat().into()));
+                    }
+                    return Poll::Ready(last);
+                }
+                Poll::Pending => {
+                    pending = true;
+                    break;
+                }
+            }
+        }
+        if let Some(bytes) = self.flush() {
+            return Poll::Ready(Some(bytes));
+        }
+        if self.over {
+            return Poll::Ready(None);
+        }
+        if self.end.as_mut().poll(cx).is_ready() {
+            self.over = true;
+            return Poll::Ready(None);
+        }
+        debug_assert!(pending, "there is a waker");
+        Poll::Pending
+    }
+
+    fn flush(&mut self) -> Option<Bytes> {
+        let bytes = self.merge.flush();
+        let least = self.merge.least();
+        if let (Some(least), true) = (least, self.merge.settled()) {
+            self.view.begins(least);
+        }
+        self.view.seen(self.merge.newest());
+        bytes
+    }
+
+    /// A member's stream cannot be read: the client is told, and lists anew.
+    fn broken(&mut self, why: &str) -> Option<Bytes> {
+        self.over = true;
+        tracing::debug!(why, "merged watch broken");
+        let waiting = self.flush().unwrap_or_default();
+        Some([waiting, frames::expired("the cluster broke off a watch; list again")].concat().into())
+    }
+}
+
+/// Why a member's stream is over.
+enum Ended {
+    Closed,
+    Broken(String),
+}
+
+/// The lines of one member's stream.
+struct Lined {
+    at: usize,
+    body: ClusterBody,
+    lines: Lines,
+    over: bool,
+}
+
+impl Lined {
+    fn new(at: usize, body: ClusterBody) -> Self {
+        Self { at, body, lines: Lines::default(), over: false }
+    }
+}
+
+impl Stream for Lined {
+    type Item = (usize, Result<Bytes, Ended>);
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if this.over {
+            return Poll::Ready(None);
+        }
+        let ended = loop {
+            match this.lines.next() {
+                Ok(Some(line)) => return Poll::Ready(Some((this.at, Ok(line)))),
+                Ok(None) => {}
+                Err(why) => break Ended::Broken(why.to_string()),
+            }
+            match Pin::new(&mut this.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(data) = frame.data_ref() {
+                        this.lines.push(data);
+                    }
+                }
+                Poll::Ready(Some(Err(why))) => break Ended::Broken(why.to_string()),
+                Poll::Ready(None) if this.lines.is_empty() => break Ended::Closed,
+                Poll::Ready(None) => break Ended::Broken("an event without end".into()),
+                Poll::Pending => return Poll::Pending,
+            }
+        };
+        this.over = true;
+        Poll::Ready(Some((this.at, Err(ended))))
+    }
+}
