@@ -283,10 +283,62 @@ async fn roles_scopes_and_reach_limit() {
         (&read_only, "GET", format!("{ns}/pods/x/exec?command=sh"), false),
         (&read_only, "POST", format!("{ns}/serviceaccounts/x/token?dryRun=All"), false),
         (&elsewhere, "GET", format!("{ns}/pods"), false),
+        (&elsewhere, "GET", format!("{ns}/pods/x/exec?command=sh"), false),
         (&other_project, "GET", format!("{ns}/pods"), false),
         (&other_project, "GET", "/k8s/clusters/demo/version".to_owned(), false),
     ] {
         let answer = world.request_as(token, method, &target, "Content-Length: 0\r\n").await;
+        let reached = !world.take_seen().is_empty();
+        assert_eq!(reached, allowed, "{method} {target}: {} {}", answer.code, answer.body);
+        assert_eq!(answer.code, if allowed { 200 } else { 403 }, "{method} {target}: {}", answer.body);
+    }
+}
+
+/// The strongest role of a project is within the same walls: its namespaces themselves, what is alike by name only, what
+/// is of the whole cluster, and what leads traffic elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_reach_no_further_than_their_namespaces() {
+    let world = World::start().await;
+    let owner = world.issue("joe", TokenScopes::default()).await;
+    let ns = "/k8s/clusters/demo/api/v1/namespaces/billing-api";
+    let within = |group: &str, rest: &str| format!("/k8s/clusters/demo/apis/{group}/namespaces/billing-api{rest}");
+    for (method, target, allowed) in [
+        ("GET", format!("{ns}/pods"), true),
+        ("POST", within("rbac.authorization.k8s.io/v1", "/rolebindings"), true),
+        ("GET", "/k8s/clusters/demo/apis/storage.k8s.io/v1/storageclasses/fast".to_owned(), true),
+        // Labels, annotations and owners of a namespace, through each way to write it.
+        ("PATCH", ns.to_owned(), false),
+        ("PUT", ns.to_owned(), false),
+        ("DELETE", "/k8s/clusters/demo/api/v1/namespaces?labelSelector=a".to_owned(), false),
+        ("PATCH", format!("{ns}/status"), false),
+        ("PUT", format!("{ns}/status"), false),
+        ("PUT", format!("{ns}/finalize"), false),
+        // Kinds of the same name in a group that tenants may reach.
+        ("PATCH", within("example.com/v1", ""), false),
+        ("POST", "/k8s/clusters/demo/apis/example.com/v1/namespaces".to_owned(), false),
+        ("GET", within("example.com/v1", "/pods"), false),
+        // Kinds of the whole cluster, as if they were in the namespace.
+        ("GET", within("rbac.authorization.k8s.io/v1", "/clusterroles"), false),
+        ("POST", within("rbac.authorization.k8s.io/v1", "/clusterrolebindings"), false),
+        ("GET", within("storage.k8s.io/v1", "/storageclasses"), false),
+        ("GET", within("apiextensions.k8s.io/v1", "/customresourcedefinitions"), false),
+        ("GET", format!("{ns}/nodes"), false),
+        ("GET", format!("{ns}/persistentvolumes"), false),
+        ("GET", format!("{ns}/nodes/n1/proxy"), false),
+        // Where traffic is led: by us, and by addresses that are written.
+        ("GET", format!("{ns}/services/x/proxy/admin"), false),
+        ("POST", format!("{ns}/services/https:x:443/proxy"), false),
+        ("GET", format!("{ns}/pods/x/proxy"), false),
+        ("POST", format!("{ns}/endpoints"), false),
+        ("PUT", format!("{ns}/endpoints/x"), false),
+        ("POST", within("discovery.k8s.io/v1", "/endpointslices"), false),
+        ("PATCH", format!("{ns}/services/x/status"), false),
+        ("PUT", "/k8s/clusters/demo/api/v1/nodes/n1/status".to_owned(), false),
+        // Limits of the project.
+        ("PATCH", format!("{ns}/resourcequotas/bailiwick"), false),
+        ("DELETE", format!("{ns}/limitranges/bailiwick"), false),
+    ] {
+        let answer = world.request_as(&owner, method, &target, "Content-Length: 0\r\n").await;
         let reached = !world.take_seen().is_empty();
         assert_eq!(reached, allowed, "{method} {target}: {} {}", answer.code, answer.body);
         assert_eq!(answer.code, if allowed { 200 } else { 403 }, "{method} {target}: {}", answer.body);
