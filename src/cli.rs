@@ -10,6 +10,7 @@ pub mod client;
 pub mod clusters;
 pub mod documents;
 pub mod exit;
+pub mod explain;
 #[cfg(test)]
 mod fake;
 pub mod files;

@@ -2,6 +2,7 @@
 //!
 //! Everything here can be read, tested and fuzzed alone. Time and random bytes come in as parameters.
 
+pub mod kinds;
 pub mod names;
 pub mod quantity;
 pub mod rbac;

@@ -8,6 +8,7 @@ mod across;
 pub mod body;
 mod budget;
 pub mod decide;
+pub mod explain;
 #[cfg(test)]
 mod histories;
 mod meters;

@@ -35,7 +35,7 @@ const NEW: &[&str] = &[OBJECT, STATUS];
 /// Verbs that a kind has, with the classes of fields that each can touch.
 type Acts = &'static [(&'static [&'static str], &'static [&'static str])];
 
-const ACTS: [(&str, Acts); 10] = [
+const ACTS: [(&str, Acts); 11] = [
     (
         "Cluster",
         &[
@@ -120,6 +120,7 @@ const ACTS: [(&str, Acts); 10] = [
     ("Token", &[(READ, WHOLE), (DELETE, WHOLE)]),
     ("Namespace", &[(&["create", "delete", "move", "adopt"], WHOLE)]),
     ("Audit", &[(&["get"], WHOLE)]),
+    ("Explanation", &[(&["get"], WHOLE)]),
     ("Self", &[(&["get"], WHOLE)]),
 ];
 

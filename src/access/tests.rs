@@ -100,6 +100,7 @@ fn owners_keep_within_their_project() {
         ("Namespace", "delete", "object"),
         ("Namespace", "move", "object"),
         ("Namespace", "adopt", "object"),
+        ("Explanation", "get", "object"),
     ] {
         assert!(access.allows(owner, kind, verb, class), "{kind} {verb} {class}");
     }
@@ -164,6 +165,8 @@ fn everybody_minds_their_own_account_only() {
     }
     assert!(access.allows(&["authenticated"], "Self", "get", "object"));
     assert!(access.allows(&["self"], "Token", "delete", "object"));
+    assert!(access.allows(&["self"], "Explanation", "get", "object"));
+    assert!(!access.allows(&["authenticated"], "Explanation", "get", "object"));
 }
 
 #[test]

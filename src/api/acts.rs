@@ -3,6 +3,7 @@
 mod audit_log;
 mod clusters;
 mod credentials;
+mod explanations;
 mod namespaces;
 mod session;
 mod users;
@@ -36,6 +37,8 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/audit", get(audit_log::read))
         .route("/audit/verify", get(audit_log::verify))
         .route(&under("self"), get(whoami))
+        .route(&under("explanations/why"), get(explanations::why))
+        .route(&under("explanations/who-can"), get(explanations::who_can))
         .route(&under("users/{name}/suspend"), post(users::suspend))
         .route(&under("users/{name}/resume"), post(users::resume))
         .route(&under("users/{name}/password"), post(users::password))

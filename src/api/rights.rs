@@ -1,10 +1,14 @@
 //! What a caller may do with an object: the roles held for it, and what `policies/` gives them.
 
-use serde_json::Value;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
 
 use super::view::View;
 use crate::access::{Access, ObjectRef, field_classes, roles_held};
 use crate::identity::tokens::Caller;
+use crate::index::Stored;
+use crate::resources::{Cluster, Project};
 use crate::status::{Cause, Status};
 use crate::store::{Kind, Revision};
 
@@ -113,6 +117,32 @@ impl Rights<'_> {
         let allowed = self.within_scopes(Kind::Platform, &Value::Null, "get")
             && self.access.allows(&self.held(ObjectRef::Platform), "Audit", "get", WHOLE);
         if allowed { Ok(()) } else { Err(Status::forbidden("only administrators and auditors read the audit log")) }
+    }
+
+    /// Whether the caller may ask why an account may do something or may not, wherever that is.
+    pub(super) fn explains_account(&self, user: &str) -> bool {
+        self.within_scopes(Kind::User, &Value::Null, "get") && self.explains(ObjectRef::User(user))
+    }
+
+    /// Whether the caller may ask about everything.
+    pub(super) fn explains_everything(&self) -> bool {
+        self.within_scopes(Kind::Platform, &Value::Null, "get") && self.explains(ObjectRef::Platform)
+    }
+
+    /// Whether the caller may ask what others may do in the namespaces that a project has on a cluster.
+    pub(super) fn explains_project(&self, project: &Project, cluster: &str) -> bool {
+        let limits = &self.caller.token.record.scopes;
+        let uid = |stored: &Arc<Stored<Cluster>>| stored.object.metadata.uid.clone();
+        let cluster = self.view.snapshot.clusters.get(cluster).and_then(uid);
+        let name = project.metadata.name.as_deref().unwrap_or_default();
+        let object = json!({"metadata": {"name": name, "uid": project.metadata.uid}});
+        limits.cluster(cluster.as_deref())
+            && self.within_scopes(Kind::Project, &object, "get")
+            && self.explains(ObjectRef::Project(name))
+    }
+
+    fn explains(&self, object: ObjectRef<'_>) -> bool {
+        self.access.allows(&self.held(object), "Explanation", "get", WHOLE)
     }
 
     /// What a token is limited to takes away from what its owner may do, never adds. Objects are known by their UIDs.

@@ -2,6 +2,7 @@
 
 mod acts;
 mod conventions;
+mod explaining;
 mod harness;
 mod held_back;
 mod watching;

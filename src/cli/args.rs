@@ -9,10 +9,12 @@ use super::output::Format;
 use super::time::{Lifetime, Moment};
 
 mod clusters;
+mod explain;
 mod projects;
 mod serve;
 
 pub use clusters::{ClusterArgs, ClusterCommand};
+pub use explain::{AskArgs, WhoCanArgs, WhyArgs};
 pub use projects::{NamespaceCommand, ProjectArgs, ProjectCommand};
 pub use serve::{BackupArgs, HostArgs, KeysArgs, KeysCommand, RecoverAdminArgs, RestoreArgs, ServeArgs};
 
@@ -62,6 +64,10 @@ pub enum Command {
     Project(ProjectArgs),
     /// Read the audit log.
     Audit(AuditArgs),
+    /// Why you may do something in a cluster, or what is missing and who can grant it.
+    Why(WhyArgs),
+    /// Who can do something in a namespace, and by which grant.
+    WhoCan(WhoCanArgs),
 }
 
 /// Which server, and as whom. Without any of these: the one that `bailiwick login` remembered.

@@ -33,6 +33,8 @@ pub enum Failure {
     Unreachable(String),
     /// There is no credential, or it is no longer alive.
     NotSignedIn(String),
+    /// What was asked about is refused, and the result says so: nothing more is to be said.
+    Refused,
     /// Whoever read our output has stopped reading (`| head`): no error.
     OutputClosed,
 }
@@ -46,7 +48,7 @@ impl Failure {
         match self {
             Self::OutputClosed => 0,
             Self::Server(status) if status.code == 401 => 4,
-            Self::Server(_) | Self::Failed(_) => 1,
+            Self::Server(_) | Self::Failed(_) | Self::Refused => 1,
             Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
             Self::NotSignedIn(_) => 4,
@@ -66,7 +68,7 @@ impl fmt::Display for Failure {
             Self::Failed(text) | Self::Usage(text) | Self::Unreachable(text) | Self::NotSignedIn(text) => {
                 write!(f, "error: {text}")
             }
-            Self::OutputClosed => Ok(()),
+            Self::Refused | Self::OutputClosed => Ok(()),
         }
     }
 }
@@ -107,6 +109,7 @@ pub fn finish(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+        Err(failure @ Failure::Refused) => ExitCode::from(failure.code()),
         Err(failure) => {
             super::output::complain(&failure.to_string());
             ExitCode::from(failure.code())
@@ -159,6 +162,7 @@ mod tests {
         assert_eq!(Failure::from(Status::forbidden("x")).code(), 1);
         assert_eq!(Failure::from(Status::unauthorized()).code(), 4);
         assert_eq!(Failure::Failed("x".into()).code(), 1);
+        assert_eq!(Failure::Refused.code(), 1);
         assert_eq!(Failure::Usage("x".into()).code(), 2);
         assert_eq!(Failure::Unreachable("x".into()).code(), 3);
         assert_eq!(Failure::NotSignedIn("x".into()).code(), 4);

@@ -174,9 +174,14 @@ impl RuleSet {
         &self.rules
     }
 
+    /// The rule that permitted a request.
+    pub fn rule(&self, rule: RuleId) -> Option<&PolicyRule> {
+        self.rules.get(usize::from(rule.0))
+    }
+
     /// A rule in one line, for audit records and explanations.
     pub fn describe(&self, rule: RuleId) -> String {
-        self.rules.get(usize::from(rule.0)).map(|r| r.to_string()).unwrap_or_default()
+        self.rule(rule).map(|r| r.to_string()).unwrap_or_default()
     }
 }
 

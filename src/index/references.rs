@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use super::snapshot::{GrantEntry, Snapshot};
 use crate::domain::roles::RoleSpec;
 use crate::records::ClaimOrigin;
-use crate::resources::ProjectSpec;
 use crate::resources::grant::{SubjectKind, TargetKind};
 use crate::resources::validation::{ClaimedNamespace, References, ResourceKind};
+use crate::resources::{ProjectSpec, User};
 use crate::store::Kind;
 
 impl References for Snapshot {
@@ -53,6 +53,12 @@ impl Snapshot {
     /// Every grant whose subject is a team of this name, in force or not.
     pub fn grants_to_team(&self, team: &str) -> impl Iterator<Item = &Arc<GrantEntry>> {
         self.grants_of_team.get(team).into_iter().flatten()
+    }
+
+    /// Every grant to a user, or to a team that the user is in, in force or not.
+    pub fn grants_to<'a>(&'a self, user: &'a User) -> impl Iterator<Item = &'a Arc<GrantEntry>> {
+        let own = self.grants_of_user.get(user.metadata.name.as_deref().unwrap_or_default());
+        own.into_iter().flatten().chain(self.teams_of(user).flat_map(|team| self.grants_to_team(team)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::resolve::{self, Held, Place, Resolved};
+use super::resolve::{self, Place, Resolved};
 use crate::domain::names::TENANT_GROUP;
 use crate::domain::rbac::{Attributes, RuleId};
 use crate::domain::request::{PathRequest, RequestInfo, ResourceRequest, Verb};
@@ -240,7 +240,7 @@ fn namespaced(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved)
         return Err(Refusal { reason: "group-out-of-reach", status: refused(request, message) });
     }
     for held in &resolved.held {
-        if let Some(rule) = permits(held, request) {
+        if let Some(rule) = role_permits(&held.role, request) {
             return Ok(Right::Rule { grant: held.grant.clone(), role: held.role.clone(), rule });
         }
     }
@@ -257,12 +257,13 @@ fn namespaced(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved)
     Err(Refusal { reason: "no-rule", status: refused(request, message) })
 }
 
-fn permits(held: &Held, request: &ResourceRequest) -> Option<RuleId> {
+/// The rule by which a role permits a request, where the role is held and nothing else stands against it.
+pub fn role_permits(role: &CompiledRole, request: &ResourceRequest) -> Option<RuleId> {
     let asked = request.attributes();
-    let rule = held.role.rules.permits(asked)?;
+    let rule = role.rules.permits(asked)?;
     if request.is_interactive() {
         // A WebSocket exec is a GET. Whatever the method, it is a session, and those are created.
-        held.role.rules.permits(Attributes { verb: "create", ..asked })?;
+        role.rules.permits(Attributes { verb: "create", ..asked })?;
     }
     Some(rule)
 }

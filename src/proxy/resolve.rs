@@ -57,15 +57,10 @@ pub fn namespace(
     place: Place<'_>,
     now: Timestamp,
 ) -> Option<Resolved> {
-    if is_system_namespace(place.namespace) {
-        return None;
-    }
-    let claim = snapshot.claim(place.cluster, place.namespace)?;
-    // From here on the UIDs of the claim are those of the project and the cluster that are there now.
-    let project = owner(snapshot, place.cluster, &claim.object)?;
-    let Claim { project: name, project_uid, cluster_uid, .. } = &claim.object;
-    let in_scope = scopes.cluster(Some(cluster_uid)) && scopes.project(Some(project_uid));
-    if place.project.is_some_and(|narrow| narrow != name) || !in_scope {
+    let (project, claim) = owned(snapshot, place)?;
+    // The UIDs of the claim are those of the project and the cluster that are there now.
+    let Claim { project_uid, cluster_uid, .. } = &claim.object;
+    if !scopes.cluster(Some(cluster_uid)) || !scopes.project(Some(project_uid)) {
         return None;
     }
     let held = roles_in(snapshot, user, place.cluster, place.namespace, project, now);
@@ -204,33 +199,66 @@ fn roles_in(
     project: &Arc<Stored<Project>>,
     now: Timestamp,
 ) -> Vec<Held> {
-    let name = project.object.metadata.name.as_deref().unwrap_or_default();
-    let uid = project.object.metadata.uid.as_deref().unwrap_or_default();
     let mut held: Vec<Held> = vec![];
     for grant in snapshot.holdings(user, now) {
-        let spec = &grant.object.spec;
-        let built_in = roles::BUILT_IN.contains(&spec.role.as_str());
-        let group = match spec.target.kind {
-            TargetKind::Project
-                if spec.target.name == name
-                    && (built_in || project.object.spec.roles.contains(&spec.role))
-                    && (spec.namespaces.is_empty() || spec.namespaces.iter().any(|ns| ns == namespace)) =>
-            {
-                project_group(name, uid, &spec.role)
-            }
-            TargetKind::Cluster if spec.target.name == cluster && built_in && spec.namespaces.is_empty() => {
-                let cluster_uid = snapshot.clusters.get(cluster).and_then(|c| c.object.metadata.uid.as_deref());
-                let Some(cluster_uid) = cluster_uid else { continue };
-                cluster_group(cluster, cluster_uid, &spec.role)
-            }
-            _ => continue,
-        };
+        let Some(group) = group_of(snapshot, grant, cluster, namespace, project) else { continue };
         if held.iter().any(|h| h.group == group) {
             continue;
         }
-        if let Some(role) = snapshot.roles.get(spec.role.as_str()) {
+        if let Some(role) = snapshot.roles.get(grant.object.spec.role.as_str()) {
             held.push(Held { grant: grant.clone(), role: role.clone(), group });
         }
     }
     held
+}
+
+/// The group that carries a grant's role in a namespace of the project; `None` where the grant does not reach there.
+fn group_of(
+    snapshot: &Snapshot,
+    grant: &GrantEntry,
+    cluster: &str,
+    namespace: &str,
+    project: &Stored<Project>,
+) -> Option<String> {
+    let spec = &grant.object.spec;
+    let metadata = &project.object.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let built_in = roles::BUILT_IN.contains(&spec.role.as_str());
+    match spec.target.kind {
+        TargetKind::Project
+            if spec.target.name == name
+                && (built_in || project.object.spec.roles.contains(&spec.role))
+                && (spec.namespaces.is_empty() || spec.namespaces.iter().any(|ns| ns == namespace)) =>
+        {
+            Some(project_group(name, metadata.uid.as_deref().unwrap_or_default(), &spec.role))
+        }
+        TargetKind::Cluster if spec.target.name == cluster && built_in && spec.namespaces.is_empty() => {
+            let cluster_uid = snapshot.clusters.get(cluster).and_then(|c| c.object.metadata.uid.as_deref())?;
+            Some(cluster_group(cluster, cluster_uid, &spec.role))
+        }
+        _ => None,
+    }
+}
+
+/// A namespace's project and claim.
+type Owned<'a> = (&'a Arc<Stored<Project>>, &'a Arc<Stored<Claim>>);
+
+/// The project that owns a namespace and its claim, as decisions see them. Not for the eyes of everybody: callers of
+/// their own may learn it by [`namespace`] only.
+pub fn owned<'a>(snapshot: &'a Snapshot, place: Place<'_>) -> Option<Owned<'a>> {
+    if is_system_namespace(place.namespace) {
+        return None;
+    }
+    let claim = snapshot.claim(place.cluster, place.namespace)?;
+    let project = owner(snapshot, place.cluster, &claim.object)?;
+    place.project.is_none_or(|narrow| narrow == claim.object.project).then_some((project, claim))
+}
+
+/// A namespace as it is for whoever holds this grant and nothing else; `None` where the grant gives nothing there now.
+pub fn by_grant(snapshot: &Snapshot, grant: &Arc<GrantEntry>, place: Place<'_>, now: Timestamp) -> Option<Resolved> {
+    let (project, claim) = owned(snapshot, place)?;
+    let group = group_of(snapshot, grant, place.cluster, place.namespace, project)?;
+    let role = snapshot.roles.get(grant.object.spec.role.as_str())?;
+    let held = vec![Held { grant: grant.clone(), role: role.clone(), group }];
+    snapshot.in_force(grant, now).then(|| Resolved { project: project.clone(), claim: claim.clone(), held })
 }

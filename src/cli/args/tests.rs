@@ -50,6 +50,9 @@ fn what_is_accepted() {
         "project namespace create shop shop-x --cluster demo",
         "project ns delete shop shop-x --cluster demo",
         "project namespace move shop-x --cluster demo --from shop --to billing",
+        "why create pods -n shop-dev",
+        "why jane get pods/exec web-0 -n shop-dev --cluster demo --project shop --by abc -o json",
+        "who-can get secrets -n shop-dev --cluster demo --subresource status",
         "audit --user jane --refused --since 1h --until 2026-01-01T00:00:00Z --limit 5 -o json",
     ] {
         if let Err(error) = parse(line) {
