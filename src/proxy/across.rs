@@ -31,7 +31,7 @@ pub use self::members::{SetId, concerns, members};
 pub use self::namespaces::NamespacesWatch;
 use self::namespaces::{Asking, Watching};
 use self::query::Options;
-use self::spread::{Room, Spread, Taken};
+use self::spread::{Room, Spread, Taken, WAVE};
 use self::tokens::Tokens;
 use self::views::Views;
 pub use self::watch::MergedWatch;
@@ -147,6 +147,11 @@ pub async fn serve(
         true => Watched::Entered(proxy.register_late(key)?),
         false => Watched::Later(Box::new(key)),
     };
+    // Each part that is asked for at a time counts; the first is counted already.
+    let _parts = match long || of_namespaces(request) {
+        true => None,
+        false => Some(proxy.enter_many(caller, members.permitted.len().min(WAVE) - 1)?),
+    };
     let mut finish = Finish::new(
         proxy.clone(),
         id.to_owned(),
@@ -247,7 +252,7 @@ async fn listed_across(
     view: &str,
     request: &ResourceRequest,
 ) -> Result<Parts, Status> {
-    let question = format!("{view}\n{}\n{}", request.version, options.passed);
+    let question = format!("{view}\n{}\n{}", request.version, options.passed_query());
     let pages = list::Pages { tokens: &proxy.across.tokens, question: &question };
     let list::Listed { parts, warnings, content_type, revision, first, taken } =
         list::list(spread, members, options, &pages).await?;

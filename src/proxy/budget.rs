@@ -27,13 +27,16 @@ struct Shard {
     tidy_at: usize,
 }
 
-/// A request in flight; dropping it gives the place back.
+/// Places for requests in flight; dropping it gives them back.
 #[derive(Debug)]
-pub struct InFlight(Arc<AtomicUsize>);
+pub struct InFlight {
+    counter: Arc<AtomicUsize>,
+    places: usize,
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.counter.fetch_sub(self.places, Ordering::Relaxed);
     }
 }
 
@@ -48,8 +51,9 @@ impl Budget {
         self.most
     }
 
-    /// Takes a place for a request of an account, known by its UID; `None` while it has none left.
-    pub fn enter(&self, uid: &str) -> Option<InFlight> {
+    /// Takes places for a request of an account, known by its UID: one, or as many as it is spread over. `None` while
+    /// so many are not left.
+    pub fn enter(&self, uid: &str, places: usize) -> Option<InFlight> {
         let index = self.hasher.hash_one(uid) as usize % SHARDS;
         let mut shard = self.shards[index].lock();
         let counter = match shard.by_account.get(uid) {
@@ -57,11 +61,11 @@ impl Budget {
             None => shard.add(uid),
         };
         // Counters only grow under the lock of their shard, so that none is exceeded and none in use is tidied away.
-        if counter.load(Ordering::Relaxed) >= self.most {
+        if counter.load(Ordering::Relaxed) + places > self.most {
             return None;
         }
-        counter.fetch_add(1, Ordering::Relaxed);
-        Some(InFlight(counter.clone()))
+        counter.fetch_add(places, Ordering::Relaxed);
+        Some(InFlight { counter: counter.clone(), places })
     }
 }
 
@@ -82,26 +86,26 @@ mod tests {
     #[test]
     fn an_account_has_so_many_places_and_no_more() {
         let budget = Budget::new(2);
-        let (first, second) = (budget.enter("jane"), budget.enter("jane"));
+        let (first, second) = (budget.enter("jane", 1), budget.enter("jane", 1));
         assert!(first.is_some() && second.is_some());
-        assert!(budget.enter("jane").is_none());
-        assert!(budget.enter("joe").is_some(), "another account has its own");
+        assert!(budget.enter("jane", 1).is_none());
+        assert!(budget.enter("joe", 1).is_some(), "another account has its own");
         drop(first);
-        let third = budget.enter("jane");
+        let third = budget.enter("jane", 1);
         assert!(third.is_some());
-        assert!(budget.enter("jane").is_none());
+        assert!(budget.enter("jane", 1).is_none());
     }
 
     #[test]
     fn counters_in_use_survive_the_tidying_and_others_do_not_pile_up() {
         let budget = Budget::new(1);
-        let held = budget.enter("jane").unwrap();
+        let held = budget.enter("jane", 1).unwrap();
         for n in 0..100 * SHARDS * TIDY_FROM {
-            assert!(budget.enter(&format!("user-{n}")).is_some());
+            assert!(budget.enter(&format!("user-{n}"), 1).is_some());
         }
-        assert!(budget.enter("jane").is_none());
+        assert!(budget.enter("jane", 1).is_none());
         drop(held);
-        assert!(budget.enter("jane").is_some());
+        assert!(budget.enter("jane", 1).is_some());
         let kept: usize = budget.shards.iter().map(|shard| shard.lock().by_account.len()).sum();
         assert!(kept <= SHARDS * (TIDY_FROM + 1), "{kept}");
     }
@@ -115,7 +119,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..2_000 {
-                        let Some(place) = budget.enter("jane") else { continue };
+                        let Some(place) = budget.enter("jane", 1) else { continue };
                         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         now.fetch_sub(1, Ordering::SeqCst);
                         drop(place);
@@ -124,7 +128,7 @@ mod tests {
             }
         });
         assert!((1..=3).contains(&most.into_inner()));
-        let places: Vec<_> = (0..4).map(|_| budget.enter("jane")).collect();
+        let places: Vec<_> = (0..4).map(|_| budget.enter("jane", 1)).collect();
         assert_eq!(places.iter().flatten().count(), 3, "all places came back");
     }
 }

@@ -259,7 +259,11 @@ impl Proxy {
     }
 
     fn enter(&self, caller: &Caller) -> Result<InFlight, Refusal> {
-        self.budget.enter(&caller.token.record.user_uid).ok_or_else(|| {
+        self.enter_many(caller, 1)
+    }
+
+    pub(super) fn enter_many(&self, caller: &Caller, places: usize) -> Result<InFlight, Refusal> {
+        self.budget.enter(&caller.token.record.user_uid, places).ok_or_else(|| {
             let most = self.budget.most();
             let message = format!("you have {most} requests in flight, which is the most one account may have");
             refusal("too-many-requests", Status::too_many_requests(message, 1))

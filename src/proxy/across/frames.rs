@@ -56,6 +56,11 @@ impl Lines {
         }
     }
 
+    /// Bytes that wait for the end of their line.
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Whether nothing is left over.
     pub fn is_empty(&self) -> bool {
         !self.buffer.has_remaining()

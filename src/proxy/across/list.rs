@@ -183,7 +183,7 @@ async fn page(
 }
 
 fn query(options: &Options, limit: Option<usize>, exact: Option<&str>, inner: Option<String>) -> String {
-    let mut query = options.passed.clone();
+    let mut query = options.passed_query();
     if let Some(limit) = limit {
         add(&mut query, "limit", &limit.to_string());
     }
@@ -213,7 +213,7 @@ async fn plain(
     options: &Options,
     gathered: &mut Gathered,
 ) -> Result<Vec<Document>, Status> {
-    let queries = vec![options.passed.clone(); permitted.len()];
+    let queries = vec![options.passed_query(); permitted.len()];
     let answers = spread.answers(permitted, &queries).await?;
     let documents: Vec<Document> = answers.into_iter().map(|answer| gathered.take(answer)).collect::<Result<_, _>>()?;
     match documents.iter().all(|document| document.proceed.is_empty()) {

@@ -46,6 +46,9 @@ const PROJECTS: usize = 100;
 /// An event of a namespace that was just made may be on its way when the namespace is already known.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Most namespaces of which an event is held back.
+const HELD_BACK: usize = 1_000;
+
 /// Names and UIDs.
 type Known = HashMap<String, String>;
 
@@ -137,22 +140,17 @@ pub async fn list(asking: &Asking<'_>, members: &Members, options: &Options) -> 
     })
 }
 
-/// The client's selectors, and ours.
+/// Our selector and the client's. Ours stands first and is whole: nothing that comes after it can take it in.
 fn selected(members: &Members, options: &Options) -> String {
     let mut query = String::new();
     let mut labels = members.selector();
-    for pair in options.passed.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        match key {
-            "labelSelector" => {
-                let theirs = crate::domain::request::unescape(value).unwrap_or_default();
-                if !theirs.is_empty() {
-                    labels = format!("{theirs},{labels}");
-                }
-            }
+    for (key, value) in &options.passed {
+        match *key {
+            "labelSelector" if value.is_empty() => {}
+            "labelSelector" => labels = format!("{labels},{value}"),
             // Rows without their objects could not be told apart.
             "includeObject" if value != "Object" => {}
-            key => add(&mut query, key, value),
+            key => add(&mut query, key, &escape(value)),
         }
     }
     add(&mut query, "labelSelector", &escape(&labels));
@@ -378,7 +376,11 @@ impl NamespacesWatch {
                 self.awaited.remove(&about.name);
                 self.shown.insert(about.name, about.uid);
             }
-            (false, false) => drop(self.held_back.insert(about.name, line)),
+            // What is not held back and joins later is missed, and found to be.
+            (false, false) if self.held_back.len() < HELD_BACK || self.held_back.contains_key(&about.name) => {
+                self.held_back.insert(about.name, line);
+            }
+            (false, false) => {}
         }
     }
 

@@ -34,8 +34,8 @@ pub struct Options {
     pub bookmarks: bool,
     /// Whether a watch begins with what is there.
     pub initial_events: bool,
-    /// What goes to each namespace, as it was escaped.
-    pub passed: String,
+    /// What goes to each namespace: parameters and their values.
+    pub passed: Vec<(&'static str, String)>,
 }
 
 impl Options {
@@ -51,13 +51,13 @@ impl Options {
             if seen.contains(&key) {
                 return Err(Status::bad_request(format!("the query gives {key} more than once")));
             }
-            options.take(&key, value, pair)?;
+            options.take(&key, value)?;
             seen.push(key);
         }
         options.check()
     }
 
-    fn take(&mut self, key: &str, value: String, pair: &str) -> Result<(), Status> {
+    fn take(&mut self, key: &str, value: String) -> Result<(), Status> {
         match key {
             // Read already, or without effect on what is answered.
             "watch" | "pretty" => {}
@@ -75,16 +75,13 @@ impl Options {
             "timeoutSeconds" => self.timeout_seconds = number(key, &value)?,
             "allowWatchBookmarks" => self.bookmarks = boolean(key, &value)?,
             "sendInitialEvents" => self.initial_events = boolean(key, &value)?,
-            key if PASSED.contains(&key) => {
-                if !self.passed.is_empty() {
-                    self.passed.push('&');
+            key => match PASSED.into_iter().find(|known| *known == key) {
+                Some(known) => self.passed.push((known, value)),
+                None => {
+                    let message = format!("{key} is not supported across namespaces; name a namespace with -n");
+                    return Err(Status::bad_request(message));
                 }
-                self.passed.push_str(pair);
-            }
-            key => {
-                let message = format!("{key} is not supported across namespaces; name a namespace with -n");
-                return Err(Status::bad_request(message));
-            }
+            },
         }
         Ok(())
     }
@@ -104,6 +101,15 @@ impl Options {
             return Err(Status::bad_request("resourceVersionMatch=Exact needs a resourceVersion other than 0"));
         }
         Ok(self)
+    }
+
+    /// The query that goes to each namespace, escaped anew: one spelling of each key.
+    pub fn passed_query(&self) -> String {
+        let mut query = String::new();
+        for (key, value) in &self.passed {
+            add(&mut query, key, &escape(value));
+        }
+        query
     }
 
     /// The revision as a number; nothing where any is meant.
@@ -164,7 +170,9 @@ mod tests {
         assert_eq!(options.limit, Some(500));
         assert_eq!(options.revision_number(), Some(17));
         assert_eq!(options.matching, Some(Match::Exact));
-        assert_eq!(options.passed, "labelSelector=app%3Dweb&fieldSelector=spec.nodeName%3Dn1");
+        assert_eq!(options.passed_query(), "labelSelector=app%3Dweb&fieldSelector=spec.nodeName%3Dn1");
+        let spelled = Options::parse("%6CabelSelector=a%3D%62").unwrap();
+        assert_eq!(spelled.passed_query(), "labelSelector=a%3Db", "one spelling goes on");
         assert_eq!(Options::parse("limit=0&continue=&resourceVersion=0").unwrap().limit, None);
     }
 

@@ -36,6 +36,7 @@ const REFUSAL: usize = 64 * 1024;
 const SETTLING: Duration = Duration::from_secs(3);
 
 /// Memory for lists, of the whole process.
+#[derive(Clone)]
 pub struct Room(Arc<Semaphore>);
 
 impl Default for Room {
@@ -56,7 +57,7 @@ impl Taken {
     }
 
     /// Makes it enough for so many bytes, if there is room.
-    fn grow(&mut self, bytes: usize, room: &Room) -> bool {
+    pub(super) fn grow(&mut self, bytes: usize, room: &Room) -> bool {
         let missing = bytes.div_ceil(PIECE).saturating_sub(self.pieces());
         let Ok(missing) = u32::try_from(missing) else { return false };
         if missing == 0 {

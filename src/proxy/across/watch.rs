@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 use super::frames::{self, Lines, Merge, Wishes};
 use super::members::{Members, SetId};
 use super::query::{Match, Options, add};
-use super::spread::Spread;
+use super::spread::{Room, Spread, Taken};
 use super::views::{Viewed, Views};
 use crate::clusters::upstream::ClusterBody;
 use crate::status::Status;
@@ -80,7 +80,8 @@ pub async fn open(
     let query = query(options, seconds);
     let streams = spread.streams(&members.permitted, &query).await?;
     let content_type = streams.first().and_then(|response| response.headers().get(header::CONTENT_TYPE).cloned());
-    let lined = streams.into_iter().enumerate().map(|(at, response)| Lined::new(at, response.into_body()));
+    let lined =
+        streams.into_iter().enumerate().map(|(at, response)| Lined::new(at, response.into_body(), spread.room.clone()));
     let wishes = Wishes {
         from: from.filter(|_| !options.initial_events),
         initial_events: options.initial_events,
@@ -97,7 +98,7 @@ pub async fn open(
 }
 
 fn query(options: &Options, seconds: u64) -> String {
-    let mut query = options.passed.clone();
+    let mut query = options.passed_query();
     add(&mut query, "watch", "true");
     // Ours to know how far each has come, whether the client takes them or not.
     add(&mut query, "allowWatchBookmarks", "true");
@@ -191,12 +192,27 @@ struct Lined {
     at: usize,
     body: ClusterBody,
     lines: Lines,
+    room: Room,
+    // For what is longer than most events are; given back with its end.
+    taken: Taken,
     over: bool,
 }
 
 impl Lined {
-    fn new(at: usize, body: ClusterBody) -> Self {
-        Self { at, body, lines: Lines::default(), over: false }
+    fn new(at: usize, body: ClusterBody, room: Room) -> Self {
+        Self { at, body, lines: Lines::default(), room, taken: Taken::default(), over: false }
+    }
+
+    /// Takes in what arrived, if there is memory for it.
+    fn push(&mut self, data: &[u8]) -> bool {
+        self.lines.push(data);
+        match self.lines.len() {
+            0..=FULL => {
+                self.taken = Taken::default();
+                true
+            }
+            long => self.taken.grow(long, &self.room),
+        }
     }
 }
 
@@ -216,8 +232,10 @@ impl Stream for Lined {
             }
             match Pin::new(&mut this.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    if let Some(data) = frame.data_ref() {
-                        this.lines.push(data);
+                    if let Some(data) = frame.data_ref()
+                        && !this.push(data)
+                    {
+                        break Ended::Broken("too many long events at a time".into());
                     }
                 }
                 Poll::Ready(Some(Err(why))) => break Ended::Broken(why.to_string()),
