@@ -10,9 +10,10 @@ mod policy;
 mod questions;
 
 use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
 
 pub use classes::field_classes;
-pub use held::{ObjectRef, roles_held};
+pub use held::{ObjectRef, role_by, roles_held};
 pub use policy::AccessError;
 pub use questions::{EVERYBODY, ROLES, questions};
 
@@ -32,6 +33,16 @@ impl Access {
     /// an error means that the rules themselves are wrong.
     pub fn load() -> Result<Self, AccessError> {
         Self::from_rules(MODEL, RULES)
+    }
+
+    /// The table of the process, made at the first call: the rules are compiled in and the same for everybody.
+    pub fn shared() -> Result<Arc<Self>, AccessError> {
+        static SHARED: OnceLock<Arc<Access>> = OnceLock::new();
+        if let Some(made) = SHARED.get() {
+            return Ok(made.clone());
+        }
+        let made = Arc::new(Self::load()?);
+        Ok(SHARED.get_or_init(|| made).clone())
     }
 
     fn from_rules(model: &str, rules: &str) -> Result<Self, AccessError> {

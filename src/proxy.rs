@@ -12,6 +12,7 @@ pub mod explain;
 #[cfg(test)]
 mod histories;
 mod meters;
+pub mod namespaces;
 pub mod resolve;
 pub mod reviews;
 pub mod rewrite;

@@ -221,6 +221,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         metrics.clone(),
         shutdown.child_token(),
     );
+    // Before anything is decided: the proxy and the API look it up.
+    let access = tokio::task::spawn_blocking(Access::shared).await??;
     let last_used = Arc::new(LastUsed::new(dyn_store.clone(), index.clone()));
     tasks.spawn(last_used.clone().run(shutdown.child_token()));
     let proxy = Proxy::new(ProxyParts {
@@ -230,6 +232,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         metrics: metrics.clone(),
         last_used: last_used.clone(),
         settings: proxy_settings(&settings.proxy),
+        namespaces: Some(controllers.clone()),
     });
     let judge = tasks.spawn(until(shutdown.child_token(), proxy.clone().judge()));
     let api = ApiState::new(ApiParts {
@@ -238,7 +241,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         index: index.clone(),
         accounts: accounts.clone(),
         last_used,
-        access: Arc::new(tokio::task::spawn_blocking(Access::load).await??),
+        access,
         tenancy,
         namespaces: controllers.clone(),
         clusters: clusters.clone(),

@@ -20,6 +20,7 @@ mod create;
 pub mod ledger;
 mod moving;
 pub mod names;
+mod outcome;
 mod projects;
 mod reconcile;
 mod release;
@@ -44,6 +45,7 @@ use crate::resources::{Cluster, Project};
 use crate::store::{Key, Kind, Revision, Store, StoreError};
 
 pub use ledger::Shortage;
+pub use outcome::ActError;
 pub use reconcile::Problem;
 
 /// Most rounds of one compare-and-swap loop. Each lost round is another caller's progress, so that reaching this

@@ -22,6 +22,7 @@ mod service {
     mod creations;
     mod cutoff;
     mod kubectls;
+    mod namespaces;
     mod refusals;
     mod restart;
     mod sessions;

@@ -122,6 +122,25 @@ pub fn roles_held(snapshot: &Snapshot, caller: &User, object: ObjectRef<'_>, now
     held.roles
 }
 
+/// The role on a project that one grant gives, on the project itself or on the platform; that the grant is in force is
+/// the caller's to know.
+pub fn role_by(grant: &GrantSpec, project: &str) -> Option<&'static str> {
+    match grant.target.kind {
+        TargetKind::Platform => match grant.role.as_str() {
+            roles::PLATFORM_ADMIN => Some("platform:admin"),
+            roles::PLATFORM_AUDITOR => Some("platform:auditor"),
+            _ => None,
+        },
+        // A part of a project gives no say over the whole.
+        TargetKind::Project if grant.target.name == project => Some(match grant.role.as_str() {
+            roles::OWNER if grant.namespaces.is_empty() => "project:owner",
+            roles::MEMBER if grant.namespaces.is_empty() => "project:member",
+            _ => "project:viewer",
+        }),
+        TargetKind::Project | TargetKind::Cluster => None,
+    }
+}
+
 struct Held<'a> {
     snapshot: &'a Snapshot,
     caller: &'a User,
@@ -151,11 +170,7 @@ impl<'a> Held<'a> {
 
     fn on_platform(&mut self) {
         for grant in self.grants().filter(|grant| grant.target.kind == TargetKind::Platform) {
-            match grant.role.as_str() {
-                roles::PLATFORM_ADMIN => self.add("platform:admin"),
-                roles::PLATFORM_AUDITOR => self.add("platform:auditor"),
-                _ => {}
-            }
+            role_by(grant, "").into_iter().for_each(|role| self.add(role));
         }
     }
 
@@ -170,15 +185,7 @@ impl<'a> Held<'a> {
         for grant in self.grants() {
             match grant.target.kind {
                 TargetKind::Platform => {}
-                TargetKind::Project if grant.target.name == project => {
-                    // A part of a project gives no say over the whole.
-                    self.add(match grant.role.as_str() {
-                        roles::OWNER if grant.namespaces.is_empty() => "project:owner",
-                        roles::MEMBER if grant.namespaces.is_empty() => "project:member",
-                        _ => "project:viewer",
-                    });
-                }
-                TargetKind::Project => {}
+                TargetKind::Project => role_by(grant, project).into_iter().for_each(|role| self.add(role)),
                 TargetKind::Cluster => {
                     if stored.object.spec.clusters.iter().any(|place| place.cluster == grant.target.name) {
                         self.add("project:viewer");

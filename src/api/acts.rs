@@ -8,8 +8,6 @@ mod namespaces;
 mod session;
 mod users;
 
-pub(super) use namespaces::tenancy_status;
-
 use axum::Router;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, post};

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::acts::{account_status, tenancy_status};
+use super::acts::account_status;
 use super::body::Payload;
 use super::call::{Call, Place};
 use super::kinds::Served;
@@ -19,6 +19,7 @@ use crate::index::references_to;
 use crate::resources::GROUP;
 use crate::status::Status;
 use crate::store::{Key, Kind, Revision};
+use crate::tenancy::TenancyError;
 
 /// Most references that a refusal names.
 const MAX_NAMED: usize = 10;
@@ -148,7 +149,7 @@ async fn delete_object(
     if served.kind == Kind::Project {
         // Its claims are to be given up and its name kept until every cluster is clean; then it goes.
         let tenancy = &state.0.parts.tenancy;
-        tenancy.delete_project(name, Some(uid), call.now).await.map_err(tenancy_status)?;
+        tenancy.delete_project(name, Some(uid), call.now).await.map_err(TenancyError::status)?;
         let newest = store.revision().await.map_err(|e| store_status(served, name, e))?;
         applied(state, newest).await?;
     } else {

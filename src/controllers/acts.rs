@@ -1,6 +1,8 @@
 //! What people do with namespaces through the API: create, move, delete. Creating and moving answer when access is
 //! effective, not when the wish is recorded.
 
+mod own;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,6 +21,7 @@ use crate::clusters::names::PROJECT;
 use crate::index::Snapshot;
 use crate::records::Claim;
 use crate::resources::project::AdoptionReport;
+pub use crate::tenancy::ActError;
 use crate::tenancy::{TenancyError, ledger, names};
 
 /// Longest time that an act waits for the cluster. What was begun goes on after it.
@@ -88,25 +91,6 @@ pub trait NamespaceActs: Send + Sync + 'static {
     /// # Errors
     /// As [`crate::tenancy::Tenancy::release_namespace`]; [`ActError::Refused`] where it was not adopted.
     async fn give_back(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError>;
-}
-
-/// Why an act did not succeed, or not yet.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ActError {
-    /// It was refused; nothing has changed.
-    #[error(transparent)]
-    Tenancy(#[from] TenancyError),
-    /// The cluster has a namespace of this name that is not the project's. The claim was given up again.
-    #[error("{0}")]
-    Refused(String),
-    /// It is recorded and will be done; the cluster has not come so far in time. What is missing.
-    #[error(
-        "the namespace is the project's, and access to it is not effective yet: {0}; it will be as soon as the cluster is done"
-    )]
-    NotYet(String),
-    /// The cluster could not be asked; nothing has changed.
-    #[error("the cluster could not be asked: {0}")]
-    NoAnswer(String),
 }
 
 #[async_trait]
@@ -278,6 +262,8 @@ fn missing(snapshot: &Snapshot, claim: &Claim, state: Option<&NamespaceState>) -
     };
     let Some(state) = state else { return yet("the cluster's controllers have not looked at it") };
     match state.phase {
+        // Until the cluster counts a limit, it refuses whatever the limit is about.
+        Phase::Ready if !counted(snapshot, claim, state) => return yet("the cluster does not count the quota yet"),
         Phase::Ready => {}
         // What was refused before the claim became what it is may be possible now.
         Phase::Refused if state.claim != known.revision => {
@@ -292,4 +278,10 @@ fn missing(snapshot: &Snapshot, claim: &Claim, state: Option<&NamespaceState>) -
         (None, _) => yet("the namespace's identity is not recorded"),
         _ => yet("the namespace has not been observed"),
     }
+}
+
+fn counted(snapshot: &Snapshot, claim: &Claim, state: &NamespaceState) -> bool {
+    let ledger = snapshot.ledgers.get(format!("{}/{}", claim.project, claim.cluster).as_str());
+    let share = ledger.and_then(|ledger| ledger.object.shares.get(&claim.namespace));
+    share.into_iter().flatten().all(|(key, _)| state.hard.contains_key(key))
 }

@@ -9,7 +9,7 @@ mod query;
 mod tests;
 
 pub use path::{parse, segments};
-pub use query::unescape;
+pub use query::{pairs, unescape};
 
 use super::rbac::Attributes;
 

@@ -42,7 +42,7 @@ pub enum Base {
     View,
     /// Reading and writing workloads, Secrets and service accounts; exec, attach and port-forward.
     Edit,
-    /// As `edit`, and Roles and RoleBindings for the project's own service accounts.
+    /// As `edit`, Roles and RoleBindings for the project's own service accounts, and labels and annotations of the namespace.
     Admin,
 }
 
@@ -80,6 +80,8 @@ pub fn base_rules(base: Base) -> Vec<PolicyRule> {
     }
     if base >= Base::Admin {
         rules.push(rule(RBAC, &["roles", "rolebindings"], &[WRITE]));
+        // Labels and annotations, of which the proxy and the guards let through those that members may set.
+        rules.push(rule("", &["namespaces"], &[&["update", "patch"]]));
     }
     rules
 }

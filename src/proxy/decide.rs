@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::namespaces::right;
 use super::resolve::{self, Place, Resolved};
 use crate::domain::names::TENANT_GROUP;
 use crate::domain::rbac::{Attributes, RuleId};
@@ -57,6 +58,13 @@ pub enum Right {
         role: Arc<CompiledRole>,
         /// The rule.
         rule: RuleId,
+    },
+    /// To make or delete namespaces of a project.
+    Namespaces {
+        /// The grant that gives the role.
+        grant: Arc<GrantEntry>,
+        /// The role on the project.
+        role: &'static str,
     },
     /// What everybody with anything on the cluster may read: discovery, OpenAPI, version.
     Discovery,
@@ -165,6 +173,7 @@ impl Decide for Rules {
             (RequestInfo::Path(path), _) => discovery(path)?,
             (RequestInfo::Resource(request), Some(resolved)) => namespaced(ctx, request, resolved)?,
             (RequestInfo::Resource(request), None) if ctx.place.namespace.is_empty() => cluster_scoped(ctx, request)?,
+            (RequestInfo::Resource(request), None) if right::is_absent(ctx, request) => return Err(absent(request)),
             (RequestInfo::Resource(_), None) => return Err(no_namespace(ctx)),
         };
         Ok(Permit { right })
@@ -197,6 +206,9 @@ fn cluster_scoped(ctx: &Context<'_>, request: &ResourceRequest) -> Result<Right,
     if TENANT_READABLE.contains(&kind) && request.verb.reads() {
         return Ok(Right::TenantRead);
     }
+    if kind == ("", "namespaces") && request.verb == Verb::Create {
+        return create_namespace(ctx, request);
+    }
     let across = namespaces_hint(ctx);
     let message = if request.resource == "namespaces" {
         format!(
@@ -218,6 +230,49 @@ fn cluster_scoped(ctx: &Context<'_>, request: &ResourceRequest) -> Result<Right,
     Err(Refusal { reason: "across-namespaces", status: refused(request, message) })
 }
 
+/// For which project is chosen from what is sent; here it is enough that there is one.
+fn create_namespace(ctx: &Context<'_>, request: &ResourceRequest) -> Result<Right, Refusal> {
+    if ctx.asker.scopes.read_only {
+        return Err(read_only(request));
+    }
+    if let Some(right::Candidate { grant, role, .. }) = right::creators(ctx).into_iter().next() {
+        return Ok(Right::Namespaces { grant, role });
+    }
+    if right::exists(ctx, &request.name) {
+        let message = format!("namespaces {:?} already exists", request.name);
+        let status = Status::new(http::StatusCode::CONFLICT, "AlreadyExists", message);
+        return Err(Refusal { reason: "namespace-exists", status: about(request, status) });
+    }
+    let message = format!(
+        "{}: {} may not make namespaces on cluster {:?}{}; owners and members of a whole project may, and its owner can \
+         grant that; {}",
+        forbidden(request),
+        ctx.asker.name(),
+        ctx.place.cluster,
+        ctx.place.project.map(|p| format!(" in project {p:?}")).unwrap_or_default(),
+        namespaces_hint(ctx)
+    );
+    Err(Refusal { reason: "no-namespace-right", status: refused(request, message) })
+}
+
+fn delete_namespace(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved) -> Result<Right, Refusal> {
+    let project = &resolved.claim.object.project;
+    if let Some(right::Candidate { grant, role, .. }) = right::candidate(ctx, project, "delete") {
+        return Ok(Right::Namespaces { grant, role });
+    }
+    let message = format!(
+        "{}: {} may not delete namespaces of project {project:?}; its owners may",
+        forbidden(request),
+        ctx.asker.name()
+    );
+    Err(Refusal { reason: "no-namespace-right", status: refused(request, message) })
+}
+
+fn read_only(request: &ResourceRequest) -> Refusal {
+    let message = format!("{}: the token is limited to reading", forbidden(request));
+    Refusal { reason: "token-read-only", status: refused(request, message) }
+}
+
 fn namespaced(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved) -> Result<Right, Refusal> {
     if request.subresource() == "proxy" {
         let message = format!(
@@ -227,8 +282,11 @@ fn namespaced(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved)
         return Err(Refusal { reason: "proxy-subresource", status: refused(request, message) });
     }
     if ctx.asker.scopes.read_only && request.mutates() {
-        let message = format!("{}: the token is limited to reading", forbidden(request));
-        return Err(Refusal { reason: "token-read-only", status: refused(request, message) });
+        return Err(read_only(request));
+    }
+    let whole = request.group.is_empty() && request.resource == "namespaces" && request.name == ctx.place.namespace;
+    if whole && request.verb == Verb::Delete {
+        return delete_namespace(ctx, request, resolved);
     }
     if !ctx.snapshot.within_reach(ctx.place.cluster, &request.group) {
         let message = format!(
@@ -278,7 +336,10 @@ fn forbidden(request: &ResourceRequest) -> String {
 }
 
 fn refused(request: &ResourceRequest, message: String) -> Status {
-    let mut status = Status::forbidden(message);
+    about(request, Status::forbidden(message))
+}
+
+fn about(request: &ResourceRequest, mut status: Status) -> Status {
     status.details.name.clone_from(&request.name);
     status.details.group.clone_from(&request.group);
     status.details.kind = request.main_resource().to_owned();
@@ -291,6 +352,13 @@ fn namespaces_hint(ctx: &Context<'_>) -> String {
         [] => "you have no namespace there yet".to_owned(),
         own => format!("yours are: {}", own.join(", ")),
     }
+}
+
+/// A name that only the caller's project could have: what asks before it creates learns that it may.
+fn absent(request: &ResourceRequest) -> Refusal {
+    let message = format!("namespaces {:?} not found", request.name);
+    let status = Status::new(http::StatusCode::NOT_FOUND, "NotFound", message);
+    Refusal { reason: "no-namespace", status: about(request, status) }
 }
 
 /// The same answer for a namespace that does not exist and for one that is another's.

@@ -4,13 +4,14 @@
 //! we would permit goes to the cluster with the groups of that namespace, so that a yes means both walls. A rules
 //! review is answered from the roles held, which is what the cluster's bindings are projected from.
 
-mod protobuf;
+pub(super) mod protobuf;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::across;
 use super::decide::{self, Context, Decide, SELF_REVIEWS};
+use super::namespaces::right;
 use super::resolve::{self, Place};
 use crate::domain::rbac::PolicyRule;
 use crate::domain::request::{self, INTERACTIVE, RequestInfo, ResourceRequest, Verb};
@@ -98,7 +99,7 @@ struct NonResourceAttributes {
 pub enum Answer {
     /// No, and why.
     No(String),
-    /// Yes, across namespaces, where the cluster itself would say no; and why.
+    /// Yes, by what is done here, where the cluster itself would say no; and why.
     Yes(String),
     /// Yes as far as we are concerned: the cluster is asked too, with these groups.
     AskCluster(Vec<String>),
@@ -111,8 +112,10 @@ pub fn access(decider: &dyn Decide, ctx: &Context<'_>, body: &[u8], encoding: En
         Encoding::Protobuf => protobuf::access(body),
     }
     .map_err(|why| Status::bad_request(format!("the SelfSubjectAccessReview cannot be read: {why}")))?;
+    let mut of_a_namespace = false;
     let (request, namespace) = match (review.spec.resource_attributes, review.spec.non_resource_attributes) {
-        (Some(asked), None) => {
+        (Some(mut asked), None) => {
+            of_a_namespace = as_in_the_url(&mut asked);
             let Some(request) = resource_request(&asked) else {
                 return Ok(Answer::No(format!("the verb {:?} is not one that this service forwards", asked.verb)));
             };
@@ -142,9 +145,26 @@ pub fn access(decider: &dyn Decide, ctx: &Context<'_>, body: &[u8], encoding: En
         }
     }
     Ok(match decide::authorize(decider, &inner) {
+        // The bindings that the cluster would look at are projected from the roles held.
+        Ok(_) if of_a_namespace => Answer::Yes(String::new()),
         Ok(decision) => Answer::AskCluster(decision.groups),
         Err(refusal) => Answer::No(refusal.status.message),
     })
+}
+
+/// A namespace is asked about with the namespace that the context happens to name, or with none. In the URL of the request
+/// itself there is its own, or none where one is made. Whether it was so named; what the body says the cluster would then
+/// read otherwise.
+fn as_in_the_url(asked: &mut ResourceAttributes) -> bool {
+    if !asked.group.is_empty() || asked.resource != "namespaces" {
+        return false;
+    }
+    match (asked.verb.as_str(), asked.name.as_str()) {
+        ("create", _) => asked.namespace.clear(),
+        (_, "") => return false,
+        _ => asked.namespace.clone_from(&asked.name),
+    }
+    true
 }
 
 fn resource_request(asked: &ResourceAttributes) -> Option<ResourceRequest> {
@@ -197,6 +217,16 @@ pub fn rules(ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Value
         rules.extend(
             held.role.rules.rules().iter().filter_map(|rule| rendered(rule, ctx.asker.scopes.read_only, &reach)),
         );
+    }
+    let mut own = |verb: &str, names: Value| {
+        let rule = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": [verb], "resourceNames": names});
+        rules.push(rule);
+    };
+    if !right::creators(ctx).is_empty() {
+        own("create", json!([]));
+    }
+    if resolved.is_some_and(|r| right::candidate(ctx, &r.claim.object.project, "delete").is_some()) {
+        own("delete", json!([namespace]));
     }
     for (group, resource) in TENANT_READABLE {
         rules.push(json!({"apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"]}));

@@ -3,6 +3,7 @@
 pub(in crate::proxy) mod answers;
 mod finish;
 mod intake;
+mod own_namespaces;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,12 +19,13 @@ use tracing::warn;
 
 use self::answers::{millis, own, refusal, refused_answer, unauthenticated, unauthenticated_or_forbidden, unreachable};
 pub use self::finish::Finish;
-use self::intake::{asks_to_upgrade, describe, key, parse, place, presented, review_body};
+use self::intake::{asks_to_upgrade, describe, key, namespace_act, parse, place, presented, review_body};
 use super::across::{self, Across, Asked};
 use super::body::{Gathered, ProxyBody, Relayed, Source, Watched, gather};
 use super::budget::{Budget, InFlight};
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Rules};
 use super::meters;
+use super::namespaces::{self, OwnNamespaces, Plan};
 use super::reviews::{self, Answer, Encoding, Review};
 use super::rewrite::{self, Identity};
 use super::streams::{Registered, StreamKey, Streams};
@@ -70,6 +72,7 @@ pub struct Proxy {
     pub(super) across: Across,
     pub(super) decider: Arc<dyn Decide>,
     pub(super) settings: ProxySettings,
+    namespaces: Option<Arc<dyn OwnNamespaces>>,
 }
 
 /// What a request needs to be served; see [`Proxy::new`].
@@ -86,6 +89,8 @@ pub struct ProxyParts {
     pub last_used: Arc<LastUsed>,
     /// What can be set.
     pub settings: ProxySettings,
+    /// Makes and deletes namespaces of projects. Without it such requests go to the cluster, which refuses them.
+    pub namespaces: Option<Arc<dyn OwnNamespaces>>,
 }
 
 impl Proxy {
@@ -97,11 +102,23 @@ impl Proxy {
     /// The proxy with another decider: for tests that prove the second wall. No configuration reaches this.
     #[doc(hidden)]
     pub fn with_decider(parts: ProxyParts, decider: Arc<dyn Decide>) -> Arc<Self> {
-        let ProxyParts { index, upstreams, audit, metrics, last_used, settings } = parts;
+        let ProxyParts { index, upstreams, audit, metrics, last_used, settings, namespaces } = parts;
         let streams = Streams::new();
         let budget = Budget::new(settings.max_requests_per_user);
         let across = Across::default();
-        Arc::new(Self { index, upstreams, audit, metrics, last_used, streams, budget, across, decider, settings })
+        Arc::new(Self {
+            index,
+            upstreams,
+            audit,
+            metrics,
+            last_used,
+            streams,
+            budget,
+            across,
+            decider,
+            settings,
+            namespaces,
+        })
     }
 
     /// The register of streams.
@@ -147,7 +164,7 @@ impl Proxy {
         seen: &mut Seen,
         started: Instant,
     ) -> Result<Response<ProxyBody>, Refusal> {
-        let target = parse(&request, &mut seen.what)?;
+        let mut target = parse(&request, &mut seen.what)?;
         seen.class = meters::class(Some(&target.request));
         let caller = self.authenticate(request.headers(), &mut seen.what)?;
         let now = self.index.now();
@@ -176,6 +193,10 @@ impl Proxy {
             Some(review) => Some((review, review_body(&mut request).await?)),
             None => None,
         };
+        let own = match &self.namespaces {
+            Some(acts) => namespace_act(&mut request, &mut target).await?.map(|asked| (acts, asked)),
+            None => None,
+        };
         // What goes on is entered before the index is looked at, so that no change falls between the two.
         let mutates = matches!(&target.request, RequestInfo::Resource(r) if r.mutates());
         let registered = match long || mutates || !request.body().is_end_stream() {
@@ -202,6 +223,16 @@ impl Proxy {
                 Reviewed::AskCluster(groups) => decision.groups = groups,
             }
             body = Some(bytes);
+        }
+        if let Some((acts, asked)) = own {
+            match namespaces::plan(&asked, &ctx)? {
+                Plan::Forward(bytes) => body = Some(bytes),
+                plan => {
+                    let registered = registered.ok_or_else(|| refusal("malformed", Status::internal("not entered")))?;
+                    let run = own_namespaces::Run { acts, caller: &caller, registered, in_flight, id, started };
+                    return self.own_namespaces(plan, run, &target, seen).await;
+                }
+            }
         }
         if upgrade
             && !matches!(&target.request, RequestInfo::Resource(r) if r.is_interactive() || r.verb == Verb::Watch)

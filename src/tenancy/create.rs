@@ -79,6 +79,43 @@ impl Tenancy {
         by: &str,
         now: Timestamp,
     ) -> Result<Claim, TenancyError> {
+        let (owner, claim) = self.admissible(project, cluster, namespace, adopt, by, now).await?;
+        self.write_claim(&owner, &claim, now).await?;
+        // Deleting a project marks it first and lists its claims then. Either that list had this claim, or the mark
+        // is seen here.
+        match self.living_project(project).await {
+            Ok(again) if again.uid == owner.uid => Ok(claim),
+            Ok(_) => self.abandon(&claim, TenancyError::NoProject(project.to_owned())).await,
+            Err(error) => self.abandon(&claim, error).await,
+        }
+    }
+
+    /// Whether [`Tenancy::create_namespace`] would succeed now. Writes nothing.
+    ///
+    /// # Errors
+    /// As [`Tenancy::create_namespace`].
+    pub async fn check_namespace(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<(), TenancyError> {
+        let (owner, claim) = self.admissible(project, cluster, namespace, false, by, now).await?;
+        self.fits(&owner, cluster, &claim.cluster_uid, namespace, now).await
+    }
+
+    /// The claim that is to be written, where nothing but the quota may stand in its way.
+    async fn admissible(
+        &self,
+        project: &str,
+        cluster: &str,
+        namespace: &str,
+        adopt: bool,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<(Owner, Claim), TenancyError> {
         let owner = self.living_project(project).await?;
         let origin = names::origin(project, owner.place(cluster)?, namespace)?;
         let cluster_uid = self.cluster_uid(cluster).await?;
@@ -101,14 +138,7 @@ impl Tenancy {
         if let Some(there) = self.claim(cluster, namespace).await? {
             return Err(occupied(&there.object, &owner));
         }
-        self.write_claim(&owner, &claim, now).await?;
-        // Deleting a project marks it first and lists its claims then. Either that list had this claim, or the mark
-        // is seen here.
-        match self.living_project(project).await {
-            Ok(again) if again.uid == owner.uid => Ok(claim),
-            Ok(_) => self.abandon(&claim, TenancyError::NoProject(project.to_owned())).await,
-            Err(error) => self.abandon(&claim, error).await,
-        }
+        Ok((owner, claim))
     }
 
     /// Steps 1 to 3 of the module's description.

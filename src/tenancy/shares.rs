@@ -6,7 +6,7 @@ use super::ledger::{self, Misfit};
 use super::{ATTEMPTS, Owner, Read, Tenancy, TenancyError, encode, ledger_key};
 use crate::clock;
 use crate::records::Ledger;
-use crate::store::StoreError;
+use crate::store::{Key, Revision, StoreError};
 
 impl Tenancy {
     /// Reserves the share of a namespace, marked pending. Always writes, so that whoever is about to take out a share
@@ -22,17 +22,7 @@ impl Tenancy {
         let place = owner.place(cluster)?;
         let key = ledger_key(&owner.name, cluster);
         for _ in 0..ATTEMPTS {
-            let found = self.read::<Ledger>(&key).await?;
-            let blank =
-                || Ledger { project_uid: owner.uid.clone(), cluster_uid: cluster_uid.to_owned(), ..Ledger::default() };
-            let (revision, mut ledger) = match found {
-                // Of a project or cluster that had the name before: nothing of it holds any more.
-                Some(old) if old.object.project_uid != owner.uid || old.object.cluster_uid != cluster_uid => {
-                    (Some(old.revision), blank())
-                }
-                Some(found) => (Some(found.revision), found.object),
-                None => (None, blank()),
-            };
+            let (revision, mut ledger) = self.ledger(&key, owner, cluster_uid).await?;
             ledger::reserve(&mut ledger, place, namespace, &clock::rfc3339(now))
                 .map_err(|misfit| refuse(misfit, &owner.name, cluster, namespace))?;
             let value = encode(&key, &ledger)?;
@@ -47,6 +37,40 @@ impl Tenancy {
             }
         }
         Err(TenancyError::Contended(key))
+    }
+
+    /// Whether a share for the namespace would be reserved now.
+    pub(super) async fn fits(
+        &self,
+        owner: &Owner,
+        cluster: &str,
+        cluster_uid: &str,
+        namespace: &str,
+        now: Timestamp,
+    ) -> Result<(), TenancyError> {
+        let place = owner.place(cluster)?;
+        let (_, mut ledger) = self.ledger(&ledger_key(&owner.name, cluster), owner, cluster_uid).await?;
+        ledger::reserve(&mut ledger, place, namespace, &clock::rfc3339(now))
+            .map_err(|misfit| refuse(misfit, &owner.name, cluster, namespace))
+    }
+
+    /// The ledger as it stands, a blank one where there is none of this very project and cluster.
+    async fn ledger(
+        &self,
+        key: &Key,
+        owner: &Owner,
+        cluster_uid: &str,
+    ) -> Result<(Option<Revision>, Ledger), TenancyError> {
+        let blank =
+            || Ledger { project_uid: owner.uid.clone(), cluster_uid: cluster_uid.to_owned(), ..Ledger::default() };
+        Ok(match self.read::<Ledger>(key).await? {
+            // Of a project or cluster that had the name before: nothing of it holds any more.
+            Some(old) if old.object.project_uid != owner.uid || old.object.cluster_uid != cluster_uid => {
+                (Some(old.revision), blank())
+            }
+            Some(found) => (Some(found.revision), found.object),
+            None => (None, blank()),
+        })
     }
 
     /// Confirms a share after its claim was written. False where the share is gone and must be reserved again.

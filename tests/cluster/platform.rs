@@ -188,6 +188,7 @@ impl Platform {
             metrics: metrics.clone(),
             last_used: Arc::new(LastUsed::new(store.clone(), index.clone())),
             settings: ProxySettings::default(),
+            namespaces: None,
         });
         tokio::spawn(proxy.clone().judge());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -142,6 +142,7 @@ impl World {
             metrics: metrics.clone(),
             last_used: Arc::new(LastUsed::new(store.clone(), index.clone())),
             settings,
+            namespaces: None,
         });
         tokio::spawn(proxy.clone().judge());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

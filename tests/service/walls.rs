@@ -209,6 +209,7 @@ impl OpenProxy {
             metrics: metrics.clone(),
             last_used: Arc::new(LastUsed::new(store, index)),
             settings: ProxySettings::default(),
+            namespaces: None,
         };
         let proxy = Proxy::with_decider(parts, Arc::new(PermitEverything));
         tokio::spawn(proxy.clone().judge());

@@ -11,7 +11,7 @@ use super::super::body::Payload;
 use super::super::call::{Call, Place};
 use super::super::write::applied;
 use super::super::{Answer, ApiState};
-use super::{json as answer, permit, tenancy_status, unprocessable};
+use super::{json as answer, permit, unprocessable};
 use crate::clusters::credential::{self, KeepError};
 use crate::clusters::credential_file::is_token;
 use crate::clusters::endpoint;
@@ -19,6 +19,7 @@ use crate::clusters::version::{self, Version};
 use crate::records::ClusterCredential;
 use crate::status::Status;
 use crate::store::Kind;
+use crate::tenancy::TenancyError;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -131,6 +132,6 @@ pub(in crate::api) async fn forget(
     });
     call.intend(&state).await?;
     let dropped = state.0.parts.tenancy.forget(&name, project.as_deref(), call.user(), state.0.parts.index.now()).await;
-    let dropped = dropped.map_err(tenancy_status)?;
+    let dropped = dropped.map_err(TenancyError::status)?;
     Ok(answer(StatusCode::OK, &json!({"namespaces": dropped})))
 }

@@ -15,7 +15,6 @@ use super::json as answer;
 use crate::controllers::ActError;
 use crate::status::Status;
 use crate::store::Kind;
-use crate::tenancy::TenancyError;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -54,7 +53,7 @@ pub(in crate::api) async fn create(
         }
         // The claim stands and the work goes on: that is no failure, and must not be tried again.
         Err(ActError::NotYet(why)) => json!({"cluster": cluster, "name": name, "state": "Pending", "message": why}),
-        Err(why) => return Err(act_status(why).into()),
+        Err(why) => return Err(why.status().into()),
     };
     Ok(answer(StatusCode::CREATED, &status))
 }
@@ -78,7 +77,7 @@ pub(in crate::api) async fn adoption(
     Place((project, cluster, namespace)): Place<(String, String, String)>,
 ) -> Answer {
     permit(&call, &state, &project, &cluster, &namespace, "adopt")?;
-    let report = state.0.parts.namespaces.adoption(&project, &cluster, &namespace).await.map_err(act_status)?;
+    let report = state.0.parts.namespaces.adoption(&project, &cluster, &namespace).await.map_err(ActError::status)?;
     Ok(answer(StatusCode::OK, &json!(report)))
 }
 
@@ -91,8 +90,10 @@ pub(in crate::api) async fn adopt(
     permit(&call, &state, &project, &cluster, &namespace, "adopt")?;
     call.intend(&state).await?;
     let acts = &state.0.parts.namespaces;
-    let report =
-        acts.adopt(&project, &cluster, &namespace, call.user(), state.0.parts.index.now()).await.map_err(act_status)?;
+    let report = acts
+        .adopt(&project, &cluster, &namespace, call.user(), state.0.parts.index.now())
+        .await
+        .map_err(ActError::status)?;
     Ok(answer(StatusCode::OK, &json!(report)))
 }
 
@@ -136,37 +137,6 @@ fn permit(
 }
 
 fn given_up(done: Result<(), ActError>, cluster: &str, namespace: &str) -> Answer {
-    done.map_err(act_status)?;
+    done.map_err(ActError::status)?;
     Ok(answer(StatusCode::OK, &json!({"cluster": cluster, "name": namespace, "state": "Terminating"})))
-}
-
-fn act_status(why: ActError) -> Status {
-    match why {
-        ActError::Tenancy(why) => tenancy_status(why),
-        ActError::Refused(why) => Status::conflict(why),
-        ActError::NotYet(why) => Status::timeout(why),
-        why @ ActError::NoAnswer(_) => Status::unavailable(why.to_string()),
-    }
-}
-
-/// What an error of tenancy means to a client.
-pub(in crate::api) fn tenancy_status(why: TenancyError) -> Status {
-    use TenancyError as E;
-    let text = why.to_string();
-    match why {
-        E::NoProject(name) => Status::not_found("projects", &name),
-        E::NoCluster(name) => Status::not_found("clusters", &name),
-        E::NotOwned { .. } => Status::new(StatusCode::NOT_FOUND, "NotFound", text),
-        E::NotOnCluster { .. } | E::NotAllowed { .. } | E::Full { .. } | E::Quota { .. } | E::System(_) => {
-            Status::forbidden(text)
-        }
-        E::BadName { .. } => Status::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text),
-        E::Taken { .. } | E::AlreadyOwned { .. } => Status::new(StatusCode::CONFLICT, "AlreadyExists", text),
-        E::ProjectDeleting(_) | E::Releasing { .. } | E::Declared { .. } | E::Contended(_) => Status::conflict(text),
-        E::BadQuota { .. } => Status::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text),
-        E::Unreadable { .. } | E::Store(_) => {
-            tracing::error!(why = text, "an act on namespaces failed");
-            Status::unavailable("the namespace could not be changed; whether it was in part is unknown")
-        }
-    }
 }

@@ -195,7 +195,7 @@ pub(super) fn forward_on(options: &ManifestOptions) -> Value {
     let mut groups = WHOLE_GROUPS.to_vec();
     groups.extend(options.tenant_api_groups.iter().map(String::as_str));
     json!([
-        {"apiGroups": [""], "resources": ["namespaces"], "verbs": on(&["get"])},
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": on(&["get", "update", "patch"])},
         {"apiGroups": [""], "resources": ["resourcequotas", "resourcequotas/status", "limitranges"], "verbs": on(&READ)},
         {"apiGroups": [""], "resources": CORE, "verbs": all},
         {"apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": all},

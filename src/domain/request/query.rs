@@ -45,6 +45,21 @@ impl Query {
     }
 }
 
+/// The parameters of a query that was parsed before, in their order.
+///
+/// # Errors
+/// [`TargetError::Query`] for a malformed escape.
+pub fn pairs(raw: &str) -> Result<Vec<(String, String)>, TargetError> {
+    let decoded = |text| unescape(text).ok_or(TargetError::Query("contains a malformed % escape"));
+    let pairs = raw.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decoded(key)?, decoded(value)?))
+        })
+        .collect()
+}
+
 /// How the API server reads a boolean: everything but `false` and `0` is true, the empty text too.
 fn go_bool(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")

@@ -66,6 +66,11 @@ pub(super) fn rules(body: &[u8]) -> Result<RulesReview, String> {
 
 /// The bytes of `spec` inside the envelope, whose kind must be the one asked for.
 fn spec<'a>(body: &'a [u8], kind: &str) -> Result<&'a [u8], String> {
+    Ok(fields(document(body, kind)?)?.into_iter().find(|(number, _)| *number == 2).map_or(&[], |(_, value)| value))
+}
+
+/// The object inside the envelope, whose kind must be the one asked for.
+pub(in crate::proxy) fn document<'a>(body: &'a [u8], kind: &str) -> Result<&'a [u8], String> {
     let unknown = body.strip_prefix(MAGIC).ok_or("it is no protobuf of Kubernetes")?;
     let mut raw: &[u8] = &[];
     for (number, value) in fields(unknown)? {
@@ -81,11 +86,23 @@ fn spec<'a>(body: &'a [u8], kind: &str) -> Result<&'a [u8], String> {
             _ => {}
         }
     }
-    Ok(fields(raw)?.into_iter().find(|(number, _)| *number == 2).map_or(&[], |(_, value)| value))
+    Ok(raw)
 }
 
 /// The length-delimited fields of a message, each at most once. Reviews have no others that matter; numbers are skipped.
-fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, &[u8])>, String> {
+pub(in crate::proxy) fn fields(bytes: &[u8]) -> Result<Vec<(u64, &[u8])>, String> {
+    let mut found: Vec<(u64, &[u8])> = vec![];
+    for (number, value) in repeated(bytes)? {
+        if found.iter().any(|(seen, _)| *seen == number) {
+            return Err(format!("field {number} comes twice"));
+        }
+        found.push((number, value));
+    }
+    Ok(found)
+}
+
+/// As [`fields`], each as often as it comes.
+pub(in crate::proxy) fn repeated(mut bytes: &[u8]) -> Result<Vec<(u64, &[u8])>, String> {
     let mut found: Vec<(u64, &[u8])> = vec![];
     while !bytes.is_empty() {
         let key = varint(&mut bytes)?;
@@ -98,9 +115,6 @@ fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, &[u8])>, String> {
                 let length = usize::try_from(varint(&mut bytes)?).map_err(|_| "a length is too large")?;
                 let value = bytes.get(..length).ok_or("it ends within a field")?;
                 bytes = &bytes[length..];
-                if found.iter().any(|(seen, _)| *seen == number) {
-                    return Err(format!("field {number} comes twice"));
-                }
                 found.push((number, value));
             }
             _ => return Err(format!("field {number} has the unexpected wire type {wire}")),
@@ -122,7 +136,7 @@ fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
     Err("a number is too long".to_owned())
 }
 
-fn text(bytes: &[u8]) -> Result<String, String> {
+pub(in crate::proxy) fn text(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "a text is not UTF-8".to_owned())
 }
 

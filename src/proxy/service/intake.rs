@@ -16,6 +16,7 @@ use crate::audit::What;
 use crate::domain::request::RequestInfo;
 use crate::identity::tokens::Caller;
 use crate::proxy::decide::{Decision, Refusal, Right};
+use crate::proxy::namespaces::{self, Act, Asked};
 use crate::proxy::resolve::Place;
 use crate::proxy::reviews::{self, Encoding};
 use crate::proxy::rewrite;
@@ -69,6 +70,11 @@ pub(super) fn describe(decision: &Decision, what: &mut What) {
             what.role = role.name.to_string();
             what.rule = role.rules.describe(*rule);
         }
+        Right::Namespaces { grant, role } => {
+            what.grant = grant.name.to_string();
+            (*role).clone_into(&mut what.role);
+            what.rule = "namespaces".to_owned();
+        }
         Right::Discovery => what.rule = "discovery".to_owned(),
         Right::TenantRead => what.rule = "tenant-read".to_owned(),
         Right::SelfReview => what.rule = "self-review".to_owned(),
@@ -117,10 +123,43 @@ pub(super) async fn review_body(request: &mut Request<Incoming>) -> Result<(Byte
         let message = "self reviews are read as JSON or Kubernetes protobuf";
         return Err(refusal("malformed-review", Status::unsupported_media_type(message)));
     };
-    let body = Limited::new(request.body_mut(), reviews::MAX_BODY).collect();
+    Ok((whole_body(request, reviews::MAX_BODY, "malformed-review", "review").await?, encoding))
+}
+
+/// Reads an act on a namespace, where the request is one.
+pub(super) async fn namespace_act(
+    request: &mut Request<Incoming>,
+    target: &mut Target,
+) -> Result<Option<Asked>, Refusal> {
+    const REASON: &str = "malformed-namespace";
+    let Some(act) = namespaces::of(&target.request) else { return Ok(None) };
+    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or_default();
+    let Some(encoding) = namespaces::Encoding::of(act, request.method() == Method::PATCH, content_type) else {
+        let message =
+            "namespaces are read as JSON (a new one also as Kubernetes protobuf), their changes as patches in JSON";
+        return Err(refusal(REASON, Status::unsupported_media_type(message)));
+    };
+    let query = target.forward.split_once('?').map_or("", |(_, query)| query);
+    let options = namespaces::Options::read(query).map_err(|status| refusal(REASON, status))?;
+    let body = whole_body(request, namespaces::MAX_BODY, REASON, "body").await?;
+    let asked = Asked::read(act, encoding, options, &body).map_err(|status| refusal(REASON, status))?;
+    if let (Act::Create, RequestInfo::Resource(resource)) = (act, &mut target.request) {
+        // As the API server's admission knows it: the name is in what is sent.
+        asked.name().clone_into(&mut resource.name);
+    }
+    Ok(Some(asked))
+}
+
+async fn whole_body(
+    request: &mut Request<Incoming>,
+    most: usize,
+    reason: &'static str,
+    what: &str,
+) -> Result<Bytes, Refusal> {
+    let body = Limited::new(request.body_mut(), most).collect();
     match tokio::time::timeout(Duration::from_secs(10), body).await {
-        Ok(Ok(collected)) => Ok((collected.to_bytes(), encoding)),
-        Ok(Err(_)) => Err(refusal("malformed-review", Status::too_large("the review is too large, or broke off"))),
-        Err(_) => Err(refusal("malformed-review", Status::timeout("the review did not arrive in time"))),
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(_)) => Err(refusal(reason, Status::too_large(format!("the {what} is too large, or broke off")))),
+        Err(_) => Err(refusal(reason, Status::timeout(format!("the {what} did not arrive in time")))),
     }
 }

@@ -99,6 +99,11 @@ impl Told<'_> {
                 told.extend(self.ruled(grant, role, *rule));
                 ("Rule", "a rule of the role permits it")
             }
+            Right::Namespaces { grant, role } => {
+                told.insert("role".to_owned(), Value::from(*role));
+                told.insert("grant".to_owned(), self.granted(grant));
+                ("Namespaces", "the role makes and deletes namespaces of the project")
+            }
             Right::Discovery => ("Discovery", "whoever has anything on the cluster may read what it serves"),
             Right::TenantRead => ("TenantRead", "a kind of the whole cluster that all tenants may read"),
             Right::SelfReview => ("SelfReview", "a question about oneself"),
@@ -117,9 +122,12 @@ impl Told<'_> {
             told.insert("rule".to_owned(), json!(rule));
         }
         told.insert("ruleText".to_owned(), Value::from(role.rules.describe(rule)));
-        let grant = if self.sees_grant(grant) { shown(grant) } else { json!({"target": grant.object.spec.target}) };
-        told.insert("grant".to_owned(), grant);
+        told.insert("grant".to_owned(), self.granted(grant));
         told
+    }
+
+    fn granted(&self, grant: &GrantEntry) -> Value {
+        if self.sees_grant(grant) { shown(grant) } else { json!({"target": grant.object.spec.target}) }
     }
 
     fn refused(&self, told: &mut Map<String, Value>, refusal: &Refusal) {
@@ -262,8 +270,16 @@ impl Told<'_> {
             }
         }
         let users = found.holders.iter().filter_map(|holder| {
-            let Right::Rule { grant, role, rule } = &holder.right else { return None };
-            let mut user = self.ruled(grant, role, *rule);
+            let mut user = match &holder.right {
+                Right::Rule { grant, role, rule } => self.ruled(grant, role, *rule),
+                Right::Namespaces { grant, role } => {
+                    let mut told = Map::new();
+                    told.insert("role".to_owned(), Value::from(*role));
+                    told.insert("grant".to_owned(), self.granted(grant));
+                    told
+                }
+                _ => return None,
+            };
             user.insert("name".to_owned(), json!(holder.user.object.metadata.name));
             user.insert("type".to_owned(), json!(holder.user.object.spec.type_));
             Some(Value::Object(user))
