@@ -1,8 +1,8 @@
 //! `make bench`: the index at the size of a large company, and at ten times that, to show the curve.
 //!
 //! 300 clusters, 2,000 users, 3,000 projects, 10,000 namespaces, 20,000 tokens. Each size runs in processes of its own:
-//! one fills a store, another starts an index on it and measures. Prints a table and writes `target/bench/scale.json`.
-//! `BAILIWICK_SCALE=0.01` makes it small.
+//! one fills a store, another starts an index on it and measures, both bounded in time and memory. Prints a table with the
+//! targets, which are for the first size, and writes `target/bench/scale.json`. `BAILIWICK_SCALE=0.01` makes it small.
 
 #[path = "scale/fleet.rs"]
 mod fleet;
@@ -11,8 +11,10 @@ mod measure;
 #[path = "resident.rs"]
 mod resident;
 
+use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Map, Value, json};
@@ -25,6 +27,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Sizes, as multiples of the one that the targets are for.
 const FACTORS: [f64; 2] = [1.0, 10.0];
+/// Longest time that one of the processes may take.
+const LONGEST: Duration = Duration::from_secs(600);
+/// Most memory that one of them may use; ten times the size needs about a tenth of it.
+const MOST_MIB: f64 = 6_144.0;
+/// What is to be reached at the first size.
+const TARGETS: [(&str, f64); 2] = [("decision_ns_p99", 2_000.0), ("index_mib", 100.0)];
 /// What a process of its own is to do, and on which size and folder.
 const TASK: &str = "BAILIWICK_SCALE_TASK";
 
@@ -68,26 +76,46 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn run(what: &str, factor: f64, folder: &Path) -> anyhow::Result<String> {
-    let done = Command::new(std::env::current_exe()?)
+    let begun = Instant::now();
+    eprintln!("{what} at {factor} x");
+    let mut child = Command::new(std::env::current_exe()?)
         .arg("--bench")
         .env(TASK, format!("{what} {factor} {}", folder.display()))
-        .stderr(Stdio::inherit())
-        .output()?;
-    if !done.status.success() {
-        bail!("{what} at {factor}: {}", done.status);
+        .stdout(Stdio::piped())
+        .spawn()?;
+    // What it prints fits into the pipe.
+    let mut most: f64 = 0.0;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        most = most.max(resident::resident_kib(child.id()).unwrap_or_default() / 1024.0);
+        if begun.elapsed() > LONGEST || most > MOST_MIB {
+            child.kill()?;
+            child.wait()?;
+            bail!("{what} at {factor} x took more than {LONGEST:?} or {MOST_MIB} MiB");
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    };
+    if !status.success() {
+        bail!("{what} at {factor} x: {status}");
     }
-    Ok(String::from_utf8(done.stdout)?)
+    eprintln!("{what} at {factor} x: {:.1} s, at most {most:.0} MiB", begun.elapsed().as_secs_f64());
+    let mut text = String::new();
+    child.stdout.take().context("no output")?.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn print(sizes: &[(f64, Map<String, Value>)]) {
-    print!("\n{:<34}", "the index at scale");
+    print!("\n{:<34}{:>14}", "the index at scale", "target");
     for (factor, _) in sizes {
         print!("{:>14}", format!("{factor} x"));
     }
     println!();
     let Some((_, first)) = sizes.first() else { return };
     for key in first.keys() {
-        print!("{key:<34}");
+        let target = TARGETS.iter().find(|(name, _)| name == key).map(|(_, most)| format!("<= {most}"));
+        print!("{key:<34}{:>14}", target.unwrap_or_default());
         for (_, measured) in sizes {
             print!("{:>14}", measured[key].to_string());
         }

@@ -5,6 +5,7 @@
 //! no store access and no lock on the way.
 
 mod apply;
+mod grants;
 mod references;
 mod snapshot;
 #[cfg(test)]
@@ -12,10 +13,9 @@ pub(crate) mod testing;
 mod writer;
 
 pub use apply::Unreadable;
+pub use grants::{GrantEntry, Granted, Holder};
 pub use references::references_to;
-pub use snapshot::{
-    AccountState, CompiledRole, GrantEntry, Impersonation, Map, ObservedCluster, Snapshot, Stored, TokenEntry,
-};
+pub use snapshot::{AccountState, CompiledRole, Impersonation, Map, ObservedCluster, Snapshot, Stored, TokenEntry};
 pub use writer::{Index, IndexError, Observation, State};
 
 #[cfg(test)]

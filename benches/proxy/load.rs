@@ -1,18 +1,18 @@
-//! The load: closed loops over kept connections, and readers that measure a cut.
+//! The load: closed loops over kept connections, watches, and single requests.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-
-use super::stage::Stage;
 
 /// Where a request goes, and which processes' CPU it is charged to.
 pub struct Target {
@@ -96,29 +96,36 @@ async fn drive(mut sender: Sender, target: &Target, end: Instant, gzip: bool) ->
     Ok(took)
 }
 
-/// Watches that are open and idle; they end when this is dropped.
+/// Watches that are open; they end when this is dropped.
 pub struct Watches {
-    _tasks: Vec<tokio::task::JoinHandle<()>>,
-    _responses: Vec<http::Response<hyper::body::Incoming>>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    pub responses: Vec<http::Response<hyper::body::Incoming>>,
 }
 
-/// Opens idle watches, as client-go does: many on one HTTP/2 connection.
-pub async fn open_watches(stage: &Stage, count: usize) -> anyhow::Result<Watches> {
-    const PER_CONNECTION: usize = 250;
-    let target = stage.bailiwick("/api/v1/namespaces/bench-web/pods?watch=1");
+impl Drop for Watches {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Opens watches, as client-go does: many on one HTTP/2 connection.
+pub async fn open_watches(target: &Target, count: usize) -> anyhow::Result<Watches> {
+    const PER_CONNECTION: usize = 100;
     let mut tls = (*target.tls).clone();
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let connector = TlsConnector::from(Arc::new(tls));
-    let (mut tasks, mut responses) = (vec![], vec![]);
+    let mut watches = Watches { tasks: vec![], responses: vec![] };
     for _ in 0..count.div_ceil(PER_CONNECTION) {
         let tcp = TcpStream::connect(("127.0.0.1", target.port)).await?;
         let tls = connector.connect(ServerName::try_from("127.0.0.1")?, tcp).await?;
         let executor = hyper_util::rt::TokioExecutor::new();
         let (sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(tls)).await?;
-        tasks.push(tokio::spawn(async move {
+        watches.tasks.push(tokio::spawn(async move {
             let _ = connection.await;
         }));
-        let opening = (0..PER_CONNECTION.min(count - responses.len())).map(|_| {
+        let opening = (0..PER_CONNECTION.min(count - watches.responses.len())).map(|_| {
             let request = http::Request::get(format!("https://127.0.0.1:{}{}", target.port, target.path))
                 .header("authorization", format!("Bearer {}", target.token.clone().unwrap_or_default()))
                 .body(Empty::<Bytes>::new());
@@ -129,10 +136,10 @@ pub async fn open_watches(stage: &Stage, count: usize) -> anyhow::Result<Watches
             if !response.status().is_success() {
                 bail!("watch answered {}", response.status());
             }
-            responses.push(response);
+            watches.responses.push(response);
         }
     }
-    Ok(Watches { _tasks: tasks, _responses: responses })
+    Ok(watches)
 }
 
 /// CPU seconds that processes have used.
@@ -148,63 +155,19 @@ fn cpu(pids: &[u32]) -> anyhow::Result<f64> {
     Ok(ticks as f64 / 100.0)
 }
 
-/// Posts and returns when the head of the answer came.
-async fn post(target: &Target) -> anyhow::Result<Instant> {
-    let mut sender = connect(target).await?;
-    let token = target.token.as_deref().unwrap_or_default();
-    let request = http::Request::post(&target.path)
-        .header("host", "127.0.0.1")
-        .header("authorization", format!("Bearer {token}"))
-        .body(Empty::<Bytes>::new())?;
-    let response = sender.send_request(request).await?;
-    if !response.status().is_success() {
-        bail!("{} answered {}", target.path, response.status());
+/// Posts JSON from a loopback address and returns the status when the head of the answer came.
+pub async fn post(target: &Target, from: Ipv4Addr, body: &Value) -> anyhow::Result<http::StatusCode> {
+    let socket = tokio::net::TcpSocket::new_v4()?;
+    socket.bind((from, 0).into())?;
+    let tcp = socket.connect((Ipv4Addr::LOCALHOST, target.port).into()).await?;
+    let tls = TlsConnector::from(target.tls.clone()).connect(ServerName::try_from("127.0.0.1")?, tcp).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(tls)).await?;
+    tokio::spawn(connection);
+    let mut request = http::Request::post(&target.path).header("host", "127.0.0.1");
+    if let Some(token) = &target.token {
+        request = request.header("authorization", format!("Bearer {token}"));
     }
-    Ok(Instant::now())
-}
-
-/// From acknowledgement to last byte, over all streams, in milliseconds.
-pub struct CutOff {
-    pub p99: f64,
-    pub max: f64,
-}
-
-/// Opens watches on changing objects, suspends the account and reads on.
-pub async fn cut_off(stage: &Stage, streams: usize) -> anyhow::Result<CutOff> {
-    let target = stage.bailiwick("/api/v1/namespaces/bench-web/configmaps?watch=1");
-    let mut readers = vec![];
-    let (acknowledged, seen) = tokio::sync::watch::channel(None::<Instant>);
-    for _ in 0..streams {
-        let mut sender = connect(&target).await?;
-        let token = target.token.clone().unwrap_or_default();
-        let request = http::Request::get(&target.path)
-            .header("host", "127.0.0.1")
-            .header("authorization", format!("Bearer {token}"))
-            .body(Empty::<Bytes>::new())?;
-        let response = sender.send_request(request).await?;
-        if !response.status().is_success() {
-            bail!("watch answered {}", response.status());
-        }
-        let seen = seen.clone();
-        readers.push(tokio::spawn(async move {
-            let _sender = sender;
-            let mut body = response.into_body();
-            let mut last = Instant::now();
-            while let Some(Ok(_)) = body.frame().await {
-                last = Instant::now();
-            }
-            let acknowledged = seen.borrow().unwrap_or(last);
-            last.saturating_duration_since(acknowledged).as_secs_f64() * 1000.0
-        }));
-    }
-    let changes = stage.keep_changing()?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    acknowledged.send_replace(Some(post(&stage.suspend()?).await?));
-    let mut took = vec![];
-    for reader in readers {
-        took.push(tokio::time::timeout(Duration::from_secs(20), reader).await.context("a stream was not cut")??);
-    }
-    drop(changes);
-    took.sort_by(f64::total_cmp);
-    Ok(CutOff { p99: took[(took.len() - 1) * 99 / 100], max: took[took.len() - 1] })
+    let request = request.header("content-type", "application/json");
+    let response = sender.send_request(request.body(Full::new(Bytes::from(body.to_string())))?).await?;
+    Ok(response.status())
 }

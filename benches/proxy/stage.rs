@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
 use super::load::Target;
+use super::resident::resident_kib;
 
 const BAILIWICK: &str = env!("CARGO_BIN_EXE_bailiwick");
 const PASSWORD: &str = "correct-Horse-battery-9";
@@ -29,6 +30,9 @@ pub struct Stage {
     nginx_pids: Vec<u32>,
     service_pid: u32,
     token: String,
+    token_to_cut: String,
+    /// Memory of the service before it had anything to do.
+    pub idle_rss_mib: f64,
 }
 
 /// The API server as its administrator reaches it.
@@ -104,6 +108,8 @@ impl Stage {
             std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() && data.join("ca.crt").exists()
         })?;
 
+        let idle_rss_mib = settled_mib(service_pid)?;
+
         let mut stage = Self {
             dir,
             children,
@@ -114,6 +120,8 @@ impl Stage {
             nginx_pids: vec![],
             service_pid,
             token: String::new(),
+            token_to_cut: String::new(),
+            idle_rss_mib,
         };
         stage.import(&url, &kubeconfig)?;
         stage.fill(&kubeconfig)?;
@@ -149,11 +157,16 @@ impl Stage {
         let mut apply = self.bailiwick_command();
         apply.args(["apply", "-f"]).arg(&platform);
         output(apply)?;
-        let mut issue = self.bailiwick_command();
-        issue.args(["token", "create", "--user", "dev", "--audience", "kube", "-o", "json"]);
-        let issued: Value = serde_json::from_str(&output(issue)?)?;
-        self.token = issued["token"].as_str().context("no token in the answer")?.to_owned();
+        self.token = self.issue("dev")?;
+        self.token_to_cut = self.issue("cut")?;
         Ok(())
+    }
+
+    fn issue(&self, user: &str) -> anyhow::Result<String> {
+        let mut issue = self.bailiwick_command();
+        issue.args(["token", "create", "--user", user, "--audience", "kube", "-o", "json"]);
+        let issued: Value = serde_json::from_str(&output(issue)?)?;
+        Ok(issued["token"].as_str().context("no token in the answer")?.to_owned())
     }
 
     /// The objects that are read: one small, and 3 MB of data that does not compress away.
@@ -252,8 +265,8 @@ impl Stage {
         std::fs::read_to_string(self.dir.path().join("data/ca.crt")).unwrap_or_default()
     }
 
-    /// Changes the small object again and again, until the value is dropped.
-    pub fn keep_changing(&self) -> anyhow::Result<impl Drop + use<>> {
+    /// Changes the small object again and again, with pauses, until the value is dropped.
+    pub fn keep_changing(&self, pause: Duration) -> anyhow::Result<impl Drop + use<>> {
         let target = self.direct("/api/v1/namespaces/bench-web/configmaps/small");
         let task = tokio::spawn(async move {
             let connector = tokio_rustls::TlsConnector::from(target.tls.clone());
@@ -281,21 +294,27 @@ impl Stage {
                 if sender.ready().await.is_err() {
                     return;
                 }
+                tokio::time::sleep(pause).await;
             }
         });
         Ok(Abort(task))
     }
 
-    /// The request that suspends the account, with the administrator's session: what the command line sends.
-    pub fn suspend(&self) -> anyhow::Result<Target> {
+    /// As [`Stage::bailiwick`], for the account that is there to be cut off.
+    pub fn to_be_cut(&self, path: &str) -> Target {
+        Target { token: Some(self.token_to_cut.clone()), ..self.bailiwick(path) }
+    }
+
+    /// A request to the service's own API with the administrator's session, as the command line sends it.
+    pub fn api(&self, path: &str) -> anyhow::Result<Target> {
         let session = std::fs::read(self.dir.path().join("home/bailiwick/config.json"))?;
         let session: Value = serde_json::from_slice(&session)?;
         Ok(Target {
             port: self.port,
-            path: "/apis/bailiwick.dev/v1alpha1/users/dev/suspend".to_owned(),
+            path: path.to_owned(),
             token: Some(session["token"].as_str().context("no session")?.to_owned()),
             tls: client(&self.own_ca(), None),
-            pids: vec![],
+            pids: vec![self.service_pid],
         })
     }
 }
@@ -315,6 +334,11 @@ metadata: {name: dev}
 spec: {type: Machine}
 ---
 apiVersion: bailiwick.dev/v1alpha1
+kind: User
+metadata: {name: cut}
+spec: {type: Machine}
+---
+apiVersion: bailiwick.dev/v1alpha1
 kind: Project
 metadata: {name: bench}
 spec: {clusters: [{cluster: bench, namespaces: [bench-web, bench-data]}]}
@@ -323,6 +347,11 @@ apiVersion: bailiwick.dev/v1alpha1
 kind: Grant
 metadata: {name: bench-dev}
 spec: {subject: {kind: User, name: dev}, role: member, target: {kind: Project, name: bench}}
+---
+apiVersion: bailiwick.dev/v1alpha1
+kind: Grant
+metadata: {name: bench-cut}
+spec: {subject: {kind: User, name: cut}, role: member, target: {kind: Project, name: bench}}
 ";
 
 fn read_api(kubeconfig: &str, server: &str) -> anyhow::Result<Api> {
@@ -358,6 +387,20 @@ fn random(bytes: usize) -> anyhow::Result<String> {
     let mut raw = vec![0; bytes];
     getrandom::fill(&mut raw)?;
     Ok(STANDARD.encode(raw))
+}
+
+/// Memory of a process once it has stopped growing, within a few seconds.
+fn settled_mib(pid: u32) -> anyhow::Result<f64> {
+    let mut last = resident_kib(pid)?;
+    for _ in 0..10 {
+        std::thread::park_timeout(Duration::from_millis(500));
+        let now = resident_kib(pid)?;
+        if now <= last {
+            return Ok(now / 1024.0);
+        }
+        last = now;
+    }
+    Ok(last / 1024.0)
 }
 
 fn free_port() -> anyhow::Result<u16> {

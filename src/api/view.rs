@@ -146,7 +146,7 @@ impl View<'_> {
         let resolved = status.subject_uid.is_some()
             && (grant.spec.target.kind == TargetKind::Platform || status.target_uid.is_some());
         grant.status = Some(status.clone());
-        let entry = GrantEntry { revision, name: "".into(), object: grant, expires_at };
+        let entry = GrantEntry::new(revision, "".into(), grant, expires_at);
         status.state = if expires_at.is_some_and(|end| end <= self.now) {
             "Expired"
         } else if !resolved {

@@ -9,10 +9,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
-use super::snapshot::{AccountState, CompiledRole, GrantEntry, Map, Snapshot, Stored, TokenEntry};
+use super::grants::{self, GrantEntry, Membership};
+use super::snapshot::{AccountState, CompiledRole, Many, Map, Snapshot, Stored, TokenEntry};
 use crate::domain::rbac::RuleSet;
 use crate::domain::roles::{self, RoleSpec};
-use crate::records::{Account, ClusterCredential, TokenRecord};
+use crate::records::{Account, Claim, ClusterCredential, TokenRecord};
 use crate::resources::Grant;
 use crate::resources::grant::SubjectKind;
 use crate::store::sealed::Sealer;
@@ -54,9 +55,13 @@ impl Snapshot {
     fn put(&mut self, key: &Key, revision: Revision, value: &Bytes, sealer: &Sealer) -> Result<(), String> {
         let name = key.name.clone();
         match key.kind {
-            Kind::Cluster => insert(&mut self.clusters, name, revision, value),
+            Kind::Cluster => {
+                let result = insert(&mut self.clusters, name.clone(), revision, value);
+                grants::place(&mut self.granted_clusters, &name, self.clusters.get(&name).cloned());
+                result
+            }
             Kind::User => insert(&mut self.users, name, revision, value),
-            Kind::Project => insert(&mut self.projects, name, revision, value),
+            Kind::Project => self.put_project(name, revision, value),
             Kind::Ledger => insert(&mut self.ledgers, name, revision, value),
             Kind::Reservation => insert(&mut self.reservations, name, revision, value),
             Kind::TokenUse => insert(&mut self.token_uses, name, revision, value),
@@ -102,9 +107,12 @@ impl Snapshot {
     fn remove(&mut self, key: &Key) {
         let name = &key.name;
         match key.kind {
-            Kind::Cluster => drop(self.clusters.remove(name)),
+            Kind::Cluster => {
+                self.clusters.remove(name);
+                grants::place(&mut self.granted_clusters, name, None);
+            }
             Kind::User => drop(self.users.remove(name)),
-            Kind::Project => drop(self.projects.remove(name)),
+            Kind::Project => self.remove_project(name),
             Kind::Ledger => drop(self.ledgers.remove(name)),
             Kind::Reservation => drop(self.reservations.remove(name)),
             Kind::TokenUse => drop(self.token_uses.remove(name)),
@@ -122,12 +130,34 @@ impl Snapshot {
         }
     }
 
+    fn put_project(&mut self, name: Arc<str>, revision: Revision, value: &Bytes) -> Result<(), String> {
+        self.remove_project(&name);
+        insert(&mut self.projects, name.clone(), revision, value)?;
+        if let Some(project) = self.projects.get(&name).cloned() {
+            grants::place(&mut self.granted_projects, &name, Some(project.clone()));
+            for on in &project.object.spec.clusters {
+                link(&mut self.projects_of_cluster, on.cluster.as_str().into(), name.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_project(&mut self, name: &Arc<str>) {
+        let Some(old) = self.projects.remove(name) else { return };
+        grants::place(&mut self.granted_projects, name, None);
+        for on in &old.object.spec.clusters {
+            unlink(&mut self.projects_of_cluster, &on.cluster, |project| project == name);
+        }
+    }
+
     fn put_team(&mut self, name: Arc<str>, revision: Revision, value: &Bytes) -> Result<(), String> {
         self.remove_team(&name);
         insert(&mut self.teams, name.clone(), revision, value)?;
-        let users = self.teams.get(&name).map(|team| team.object.spec.users.clone()).unwrap_or_default();
-        for user in users {
-            link(&mut self.teams_of_user, user.as_str().into(), name.clone());
+        if let Some(team) = self.teams.get(&name).cloned() {
+            for user in &team.object.spec.users {
+                let membership = Membership::new(name.clone(), team.clone(), user);
+                link(&mut self.teams_of_user, user.as_str().into(), membership);
+            }
         }
         Ok(())
     }
@@ -135,7 +165,7 @@ impl Snapshot {
     fn remove_team(&mut self, name: &Arc<str>) {
         let Some(old) = self.teams.remove(name) else { return };
         for user in &old.object.spec.users {
-            unlink(&mut self.teams_of_user, user, |team| team == name);
+            unlink(&mut self.teams_of_user, user, |membership| Arc::ptr_eq(&membership.team, &old));
         }
     }
 
@@ -146,12 +176,13 @@ impl Snapshot {
             None => None,
             Some(text) => Some(text.parse::<Timestamp>().map_err(|e| format!("spec.expiresAt: {e}"))?),
         };
-        let entry = Arc::new(GrantEntry { revision, name: name.clone(), object, expires_at });
+        let entry = Arc::new(GrantEntry::new(revision, name.clone(), object, expires_at));
         let subject: Arc<str> = entry.object.spec.subject.name.as_str().into();
         match entry.object.spec.subject.kind {
             SubjectKind::User => link(&mut self.grants_of_user, subject, entry.clone()),
             SubjectKind::Team => link(&mut self.grants_of_team, subject, entry.clone()),
         }
+        self.file_grant(&entry);
         self.grants.insert(name, entry);
         Ok(())
     }
@@ -164,6 +195,7 @@ impl Snapshot {
             SubjectKind::Team => &mut self.grants_of_team,
         };
         unlink(map, &subject.name, |grant| grant.name == *name);
+        self.unfile_grant(&old);
     }
 
     fn put_claim(&mut self, name: Arc<str>, revision: Revision, value: &Bytes) -> Result<(), String> {
@@ -173,6 +205,10 @@ impl Snapshot {
             let cluster: Arc<str> = claim.object.cluster.as_str().into();
             let namespace: Arc<str> = claim.object.namespace.as_str().into();
             self.claims_of_cluster.entry(cluster).or_default().insert(namespace, claim.clone());
+            let project: Arc<str> = claim.object.project.as_str().into();
+            let there = Arc::make_mut(self.claims_of_project.entry(project).or_default());
+            let at = there.partition_point(|other| place(&other.object) < place(&claim.object));
+            there.insert(at, claim.clone());
         }
         Ok(())
     }
@@ -182,6 +218,7 @@ impl Snapshot {
         if let Some(claims) = self.claims_of_cluster.get_mut(old.object.cluster.as_str()) {
             claims.remove(old.object.namespace.as_str());
         }
+        unlink(&mut self.claims_of_project, &old.object.project, |claim| Arc::ptr_eq(claim, &old));
     }
 
     fn put_token(&mut self, id: Arc<str>, revision: Revision, record: TokenRecord) -> Result<(), String> {
@@ -235,12 +272,16 @@ fn insert<T: DeserializeOwned>(
     Ok(())
 }
 
-fn link<T: Clone>(map: &mut Map<Vec<T>>, key: Arc<str>, value: T) {
-    map.entry(key).or_default().push(value);
+fn place(claim: &Claim) -> (&str, &str) {
+    (&claim.cluster, &claim.namespace)
 }
 
-fn unlink<T: Clone>(map: &mut Map<Vec<T>>, key: &str, is: impl Fn(&T) -> bool) {
-    if let Some(values) = map.get_mut(key) {
+fn link<T: Clone>(map: &mut Map<Many<T>>, key: Arc<str>, value: T) {
+    Arc::make_mut(map.entry(key).or_default()).push(value);
+}
+
+fn unlink<T: Clone>(map: &mut Map<Many<T>>, key: &str, is: impl Fn(&T) -> bool) {
+    if let Some(values) = map.get_mut(key).map(Arc::make_mut) {
         values.retain(|value| !is(value));
         if values.is_empty() {
             map.remove(key);

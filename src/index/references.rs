@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::snapshot::{GrantEntry, Snapshot};
+use super::grants::GrantEntry;
+use super::snapshot::Snapshot;
 use crate::domain::roles::RoleSpec;
 use crate::records::ClaimOrigin;
 use crate::resources::grant::{SubjectKind, TargetKind};
@@ -52,13 +53,15 @@ impl References for Snapshot {
 impl Snapshot {
     /// Every grant whose subject is a team of this name, in force or not.
     pub fn grants_to_team(&self, team: &str) -> impl Iterator<Item = &Arc<GrantEntry>> {
-        self.grants_of_team.get(team).into_iter().flatten()
+        self.grants_of_team.get(team).into_iter().flat_map(|grants| &**grants)
     }
 
     /// Every grant to a user, or to a team that the user is in, in force or not.
     pub fn grants_to<'a>(&'a self, user: &'a User) -> impl Iterator<Item = &'a Arc<GrantEntry>> {
         let own = self.grants_of_user.get(user.metadata.name.as_deref().unwrap_or_default());
-        own.into_iter().flatten().chain(self.teams_of(user).flat_map(|team| self.grants_to_team(team)))
+        own.into_iter()
+            .flat_map(|grants| &**grants)
+            .chain(self.teams_of(user).flat_map(|team| self.grants_to_team(team)))
     }
 }
 
@@ -164,7 +167,7 @@ mod tests {
         let spec = json!({"subject": {"kind": subject.0, "name": subject.1}, "role": role,
             "target": {"kind": target.0, "name": target.1}});
         let Stored { revision, object } = Arc::unwrap_or_clone(stored("Grant", name, spec));
-        Arc::new(GrantEntry { revision, name: name.into(), object, expires_at: None })
+        Arc::new(GrantEntry::new(revision, name.into(), object, None))
     }
 
     fn claim(namespace: &str, project: &str, origin: ClaimOrigin, releasing: bool) -> Arc<Stored<Claim>> {

@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::grants::{GrantEntry, Membership, Targets};
+use crate::domain::names::MAX_NAME;
 use crate::domain::rbac::{BUILT_IN_GROUPS, RuleSet};
 use crate::records::{Account, Claim, ClusterCredential, Ledger, Reservation, TokenRecord, TokenUse};
-use crate::resources::grant::{SubjectKind, TargetKind};
-use crate::resources::{AccessRole, Cluster, Grant, Project, Team, User};
+use crate::resources::{AccessRole, Cluster, Project, Team, User};
 use crate::store::Revision;
 
 /// A persistent map: cloning is cheap, and versions share structure.
 pub type Map<V> = imbl::HashMap<Arc<str>, V>;
+
+/// Several of one key. Shared, because a change of one key copies the values of some others beside it.
+pub(super) type Many<T> = Arc<Vec<T>>;
 
 /// A resource and the revision of its last change.
 #[derive(Debug, Clone)]
@@ -40,19 +44,6 @@ pub struct CompiledRole {
     pub rules: RuleSet,
     /// Why the role gives nothing, where it does not.
     pub error: Option<String>,
-}
-
-/// A grant with its times parsed.
-#[derive(Debug, Clone)]
-pub struct GrantEntry {
-    /// `resourceVersion`.
-    pub revision: Revision,
-    /// The grant's name.
-    pub name: Arc<str>,
-    /// The resource.
-    pub object: Grant,
-    /// When it ends.
-    pub expires_at: Option<Timestamp>,
 }
 
 /// A token with its hash and times parsed.
@@ -135,17 +126,39 @@ pub struct Snapshot {
     pub observed: Map<Arc<ObservedCluster>>,
 
     // Derived.
-    pub(super) teams_of_user: Map<Vec<Arc<str>>>,
-    pub(super) grants_of_user: Map<Vec<Arc<GrantEntry>>>,
-    pub(super) grants_of_team: Map<Vec<Arc<GrantEntry>>>,
+    pub(super) teams_of_user: Map<Many<Membership>>,
+    pub(super) grants_of_user: Map<Many<Arc<GrantEntry>>>,
+    pub(super) grants_of_team: Map<Many<Arc<GrantEntry>>>,
+    pub(super) granted_projects: Targets<Project>,
+    pub(super) granted_clusters: Targets<Cluster>,
+    pub(super) projects_of_cluster: Map<Many<Arc<str>>>,
     pub(super) claims_of_cluster: Map<imbl::OrdMap<Arc<str>, Arc<Stored<Claim>>>>,
-    pub(super) tokens_of_user: Map<Vec<Arc<str>>>,
+    pub(super) claims_of_project: Map<Many<Arc<Stored<Claim>>>>,
+    pub(super) tokens_of_user: Map<Many<Arc<str>>>,
 }
 
 impl Snapshot {
     /// The claim on a namespace.
     pub fn claim(&self, cluster: &str, namespace: &str) -> Option<&Arc<Stored<Claim>>> {
-        self.claims_of_cluster.get(cluster)?.get(namespace)
+        // `Claim::key_name`, without an allocation. Nothing longer than two labels can have been claimed.
+        let mut key = [0; 2 * MAX_NAME + 1];
+        let length = cluster.len() + 1 + namespace.len();
+        let (head, tail) = key.get_mut(..length)?.split_at_mut(cluster.len());
+        head.copy_from_slice(cluster.as_bytes());
+        tail[0] = b'/';
+        tail[1..].copy_from_slice(namespace.as_bytes());
+        let claim = self.claims.get(std::str::from_utf8(&key[..length]).ok()?)?;
+        (claim.object.cluster == cluster && claim.object.namespace == namespace).then_some(claim)
+    }
+
+    /// All claims of a project on all its clusters, by cluster and namespace.
+    pub fn claims_of(&self, project: &str) -> impl Iterator<Item = &Arc<Stored<Claim>>> {
+        self.claims_of_project.get(project).into_iter().flat_map(|claims| &**claims)
+    }
+
+    /// Names of the projects whose spec names a cluster, in no order.
+    pub fn projects_on(&self, cluster: &str) -> &[Arc<str>] {
+        self.projects_of_cluster.get(cluster).map_or(&[], |projects| projects)
     }
 
     /// All claims on a cluster, sorted by namespace.
@@ -162,53 +175,9 @@ impl Snapshot {
                 .is_some_and(|cluster| cluster.object.spec.tenant_api_groups.iter().any(|open| open == group))
     }
 
-    /// Teams that list the user by name and UID.
-    pub fn teams_of(&self, user: &User) -> impl Iterator<Item = &Arc<str>> {
-        let name = user.metadata.name.as_deref().unwrap_or_default();
-        let uid = user.metadata.uid.as_deref().unwrap_or_default();
-        self.teams_of_user.get(name).into_iter().flatten().filter(move |team| self.is_member(team, name, uid))
-    }
-
-    fn is_member(&self, team: &str, user: &str, uid: &str) -> bool {
-        !uid.is_empty()
-            && self.teams.get(team).is_some_and(|team| {
-                let uids = team.object.status.as_ref().map(|status| &status.member_uids);
-                uids.and_then(|uids| uids.get(user)).is_some_and(|known| known == uid)
-            })
-    }
-
-    /// Every grant that the user holds now, directly or by a team: resolved, not expired, and given to exactly this
-    /// user or team and on exactly this target, not on one that had the same name before.
-    pub fn holdings<'a>(&'a self, user: &'a User, now: Timestamp) -> impl Iterator<Item = &'a Arc<GrantEntry>> {
-        let name = user.metadata.name.as_deref().unwrap_or_default();
-        let own = self.grants_of_user.get(name).into_iter().flatten();
-        let teams = self.teams_of(user).filter_map(|team| self.grants_of_team.get(team)).flatten();
-        own.chain(teams).filter(move |grant| self.in_force(grant, now))
-    }
-
-    /// Whether a grant gives anything to anybody now.
-    pub fn in_force(&self, grant: &GrantEntry, now: Timestamp) -> bool {
-        let Some(status) = &grant.object.status else { return false };
-        let spec = &grant.object.spec;
-        let subject = match spec.subject.kind {
-            SubjectKind::User => uid(self.users.get(spec.subject.name.as_str()).map(|u| &u.object.metadata)),
-            SubjectKind::Team => uid(self.teams.get(spec.subject.name.as_str()).map(|t| &t.object.metadata)),
-        };
-        let target_ok = match spec.target.kind {
-            TargetKind::Platform => true,
-            TargetKind::Project => {
-                same(uid(self.projects.get(spec.target.name.as_str()).map(|p| &p.object.metadata)), &status.target_uid)
-            }
-            TargetKind::Cluster => {
-                same(uid(self.clusters.get(spec.target.name.as_str()).map(|c| &c.object.metadata)), &status.target_uid)
-            }
-        };
-        same(subject, &status.subject_uid) && target_ok && grant.expires_at.is_none_or(|end| now < end)
-    }
-
     /// Ids of the tokens of a user, live or not.
     pub fn tokens_of(&self, user: &str) -> impl Iterator<Item = &Arc<TokenEntry>> {
-        self.tokens_of_user.get(user).into_iter().flatten().filter_map(|id| self.tokens.get(id))
+        self.tokens_of_user.get(user).into_iter().flat_map(|ids| &**ids).filter_map(|id| self.tokens.get(id))
     }
 
     /// Whether the account may act at all. A record that does not open counts as suspended.
@@ -255,12 +224,4 @@ impl Snapshot {
         let there = self.tokens.get(token.record.id.as_str()).is_some_and(|known| known.hash == token.hash);
         self.live_owner(token, now).filter(|_| there)
     }
-}
-
-fn uid(metadata: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>) -> Option<&str> {
-    metadata?.uid.as_deref()
-}
-
-fn same(current: Option<&str>, recorded: &Option<String>) -> bool {
-    matches!((current, recorded), (Some(current), Some(recorded)) if current == recorded)
 }

@@ -127,7 +127,7 @@ pub fn authorize(decider: &dyn Decide, ctx: &Context<'_>) -> Result<Decision, Re
     Ok(match resolved {
         Some(resolved) => Decision {
             project: Some(resolved.claim.object.project.clone()),
-            groups: resolved.held.into_iter().map(|h| h.group).collect(),
+            groups: resolved.held.iter().map(|h| h.group.to_string()).collect(),
             permit,
         },
         None => {

@@ -4,16 +4,16 @@
 //! cannot forge them.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::domain::names::{cluster_group, is_system_namespace, project_group};
-use crate::domain::roles;
-use crate::index::{CompiledRole, GrantEntry, Snapshot, Stored};
+use crate::domain::names::is_system_namespace;
+use crate::index::{CompiledRole, GrantEntry, Granted, Holder, ObservedCluster, Snapshot, Stored};
 use crate::records::{Claim, TokenScopes};
 use crate::resources::grant::TargetKind;
-use crate::resources::{Project, User};
+use crate::resources::{Cluster, Project, User};
 
 /// The place that a request is about.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ pub struct Held {
     /// The role.
     pub role: Arc<CompiledRole>,
     /// The group that carries the role in the cluster.
-    pub group: String,
+    pub group: Arc<str>,
 }
 
 /// A namespace that is somebody's, as the caller may know it.
@@ -57,14 +57,56 @@ pub fn namespace(
     place: Place<'_>,
     now: Timestamp,
 ) -> Option<Resolved> {
-    let (project, claim) = owned(snapshot, place)?;
+    let ground = ground(snapshot, place, owned_claim(snapshot, place)?)?;
+    held_on(snapshot, snapshot.holder(user, now), scopes, place.namespace, ground)
+}
+
+/// A claimed namespace with everything that means it.
+#[derive(Clone, Copy)]
+struct Ground<'a> {
+    project: Granted<'a, Project>,
+    cluster: Granted<'a, Cluster>,
+    claim: &'a Arc<Stored<Claim>>,
+}
+
+/// The claim on a namespace that may be somebody's.
+fn owned_claim<'a>(snapshot: &'a Snapshot, place: Place<'_>) -> Option<&'a Arc<Stored<Claim>>> {
+    if is_system_namespace(place.namespace) {
+        return None;
+    }
+    snapshot.claim(place.cluster, place.namespace)
+}
+
+/// What a claim means, within the narrowing of the URL, if project, cluster and the observed namespace agree with it.
+fn ground<'a>(snapshot: &'a Snapshot, place: Place<'_>, claim: &'a Arc<Stored<Claim>>) -> Option<Ground<'a>> {
+    if place.project.is_some_and(|narrow| narrow != claim.object.project) {
+        return None;
+    }
+    let project = snapshot.granted_project(&claim.object.project)?;
+    let cluster = snapshot.granted_cluster(place.cluster)?;
+    let observed = snapshot.observed.get(place.cluster)?;
+    agree(&claim.object, &project.object.object, &cluster.object.object, observed).then_some(Ground {
+        project,
+        cluster,
+        claim,
+    })
+}
+
+fn held_on(
+    snapshot: &Snapshot,
+    holder: Holder<'_>,
+    scopes: &TokenScopes,
+    namespace: &str,
+    ground: Ground<'_>,
+) -> Option<Resolved> {
+    let Ground { project, cluster: _, claim } = ground;
     // The UIDs of the claim are those of the project and the cluster that are there now.
     let Claim { project_uid, cluster_uid, .. } = &claim.object;
     if !scopes.cluster(Some(cluster_uid)) || !scopes.project(Some(project_uid)) {
         return None;
     }
-    let held = roles_in(snapshot, user, place.cluster, place.namespace, project, now);
-    (!held.is_empty()).then(|| Resolved { project: project.clone(), claim: claim.clone(), held })
+    let held = roles_in(snapshot, holder, namespace, ground);
+    (!held.is_empty()).then(|| Resolved { project: project.object.clone(), claim: claim.clone(), held })
 }
 
 /// The namespaces on a cluster that the caller has a role in, sorted, at most `limit`: for refusals that help.
@@ -76,20 +118,31 @@ pub fn own_namespaces(
     now: Timestamp,
     limit: usize,
 ) -> Vec<String> {
-    // What is held is few; the claims of a cluster may be many, and most are ruled out by the project's name alone.
-    let held: Vec<(TargetKind, &str)> = snapshot
-        .holdings(user, now)
-        .map(|grant| (grant.object.spec.target.kind, grant.object.spec.target.name.as_str()))
+    let holder = snapshot.holder(user, now);
+    let known = |claim: &&Arc<Stored<Claim>>| {
+        let at = Place { namespace: &claim.object.namespace, ..place };
+        !is_system_namespace(at.namespace)
+            && ground(snapshot, at, claim)
+                .is_some_and(|ground| held_on(snapshot, holder, scopes, at.namespace, ground).is_some())
+    };
+    let name = |claim: &Arc<Stored<Claim>>| claim.object.namespace.clone();
+    if snapshot.granted_cluster(place.cluster).is_some_and(|cluster| holder.has_any_on(cluster)) {
+        return snapshot.claims_on(place.cluster).filter(known).take(limit).map(name).collect();
+    }
+    // What is held is few, and the claims of a cluster may be many.
+    let projects: BTreeSet<&str> = holder
+        .all()
+        .map(|grant| &grant.object.spec.target)
+        .filter(|target| target.kind == TargetKind::Project)
+        .map(|target| target.name.as_str())
+        .filter(|project| place.project.is_none_or(|narrow| narrow == *project))
         .collect();
-    let whole_cluster = held.contains(&(TargetKind::Cluster, place.cluster));
-    snapshot
-        .claims_on(place.cluster)
-        .filter(|claim| whole_cluster || held.contains(&(TargetKind::Project, claim.object.project.as_str())))
-        .map(|claim| claim.object.namespace.as_str())
-        .filter(|ns| namespace(snapshot, user, scopes, Place { namespace: ns, ..place }, now).is_some())
-        .take(limit)
-        .map(str::to_owned)
-        .collect()
+    let claims = projects.into_iter().flat_map(|project| snapshot.claims_of(project));
+    let mut own: Vec<String> =
+        claims.filter(|claim| claim.object.cluster == place.cluster).filter(known).map(name).collect();
+    own.sort_unstable();
+    own.truncate(limit);
+    own
 }
 
 /// The clusters where the caller has anything, sorted, at most `limit`: as [`own_namespaces`].
@@ -100,47 +153,61 @@ pub fn own_clusters<'a>(
     now: Timestamp,
     limit: usize,
 ) -> Vec<&'a str> {
-    // From what is held, which is little, and not from all clusters.
+    // From what is held, which is little, and not from all clusters. What `knows_cluster` says, of all of them at once.
     let mut named = BTreeSet::new();
     for grant in snapshot.holdings(user, now) {
         let target = &grant.object.spec.target;
         match target.kind {
             TargetKind::Platform => {}
-            TargetKind::Cluster => drop(named.insert(target.name.as_str())),
+            TargetKind::Cluster => {
+                if scopes.projects.is_empty() {
+                    named.insert(target.name.as_str());
+                }
+            }
             TargetKind::Project => {
-                let project = snapshot.projects.get(target.name.as_str());
-                named.extend(project.iter().flat_map(|p| &p.object.spec.clusters).map(|at| at.cluster.as_str()));
+                let project = snapshot.projects.get(target.name.as_str()).map(|project| &project.object);
+                let in_scope = project.filter(|project| scopes.project(project.metadata.uid.as_deref()));
+                named.extend(in_scope.iter().flat_map(|project| &project.spec.clusters).map(|at| at.cluster.as_str()));
             }
         }
     }
-    let known =
-        |name: &&str| knows_cluster(snapshot, user, scopes, Place { cluster: name, project: None, namespace: "" }, now);
-    named.into_iter().filter(known).take(limit).collect()
+    let stands = |name: &&str| snapshot.clusters.get(*name).is_some_and(|cluster| admits(scopes, &cluster.object));
+    named.into_iter().filter(stands).take(limit).collect()
+}
+
+/// Whether a cluster is there to stay, and within the limits of a token.
+fn admits(scopes: &TokenScopes, cluster: &Cluster) -> bool {
+    cluster.metadata.deletion_timestamp.is_none() && scopes.cluster(cluster.metadata.uid.as_deref())
 }
 
 /// Whether the caller has anything at all on a cluster: a role in one of its projects, or one on the cluster.
 pub fn knows_cluster(snapshot: &Snapshot, user: &User, scopes: &TokenScopes, place: Place<'_>, now: Timestamp) -> bool {
-    let Some(cluster) = snapshot.clusters.get(place.cluster) else { return false };
-    let metadata = &cluster.object.metadata;
-    if metadata.deletion_timestamp.is_some() || !scopes.cluster(metadata.uid.as_deref()) {
+    let Some(cluster) = snapshot.granted_cluster(place.cluster) else { return false };
+    if !admits(scopes, &cluster.object.object) {
         return false;
     }
-    snapshot.holdings(user, now).any(|grant| {
-        let target = &grant.object.spec.target;
-        match target.kind {
-            TargetKind::Platform => false,
-            TargetKind::Cluster => {
-                target.name == place.cluster && scopes.projects.is_empty() && place.project.is_none()
-            }
-            TargetKind::Project => {
-                place.project.is_none_or(|narrow| narrow == target.name)
-                    && snapshot.projects.get(target.name.as_str()).is_some_and(|project| {
-                        scopes.project(project.object.metadata.uid.as_deref())
-                            && project.object.spec.clusters.iter().any(|at| at.cluster == place.cluster)
-                    })
-            }
-        }
-    })
+    let holder = snapshot.holder(user, now);
+    if scopes.projects.is_empty() && place.project.is_none() && holder.has_any_on(cluster) {
+        return true;
+    }
+    let holds = |project: &str| {
+        snapshot.granted_project(project).is_some_and(|project| {
+            let Project { metadata, spec, .. } = &project.object.object;
+            scopes.project(metadata.uid.as_deref())
+                && spec.clusters.iter().any(|at| at.cluster == place.cluster)
+                && holder.has_any_on(project)
+        })
+    };
+    let here = snapshot.projects_on(place.cluster);
+    match place.project {
+        Some(narrow) => holds(narrow),
+        // Whichever is less: the projects of the cluster, or what the caller holds anywhere.
+        None if here.len() <= holder.most() => here.iter().any(|project| holds(project)),
+        None => holder.all().map(|grant| &grant.object.spec.target).any(|on| match on.kind {
+            TargetKind::Project => holds(&on.name),
+            TargetKind::Cluster | TargetKind::Platform => false,
+        }),
+    }
 }
 
 /// UIDs of the projects on a cluster that the caller has a role in, with or without namespaces there; `None` for all of
@@ -175,69 +242,54 @@ pub fn own_projects(
     Some(uids)
 }
 
-/// The project of a claim, if claim, project, cluster and the namespace observed in the cluster all agree.
-fn owner<'a>(snapshot: &'a Snapshot, cluster: &str, claim: &Claim) -> Option<&'a Arc<Stored<Project>>> {
-    let project = snapshot.projects.get(claim.project.as_str())?;
-    let registered = snapshot.clusters.get(cluster)?;
-    let observed = snapshot.observed.get(cluster)?;
-    let seen = observed.namespaces.get(claim.namespace.as_str())?;
-    let agree = project.object.metadata.uid.as_deref() == Some(claim.project_uid.as_str())
-        && project.object.metadata.deletion_timestamp.is_none()
-        && registered.object.metadata.uid.as_deref() == Some(claim.cluster_uid.as_str())
-        && registered.object.metadata.deletion_timestamp.is_none()
+/// Whether claim, project, cluster and the namespace observed in the cluster all mean each other.
+fn agree(claim: &Claim, project: &Project, cluster: &Cluster, observed: &ObservedCluster) -> bool {
+    !claim.releasing
+        && project.metadata.uid.as_deref() == Some(claim.project_uid.as_str())
+        && project.metadata.deletion_timestamp.is_none()
+        && cluster.metadata.uid.as_deref() == Some(claim.cluster_uid.as_str())
+        && cluster.metadata.deletion_timestamp.is_none()
         && observed.cluster_uid == claim.cluster_uid
-        && claim.namespace_uid.as_deref() == Some(&**seen)
-        && !claim.releasing;
-    agree.then_some(project)
+        && observed
+            .namespaces
+            .get(claim.namespace.as_str())
+            .is_some_and(|seen| claim.namespace_uid.as_deref() == Some(&**seen))
 }
 
-fn roles_in(
-    snapshot: &Snapshot,
-    user: &User,
-    cluster: &str,
-    namespace: &str,
-    project: &Arc<Stored<Project>>,
-    now: Timestamp,
-) -> Vec<Held> {
+/// The roles that the caller holds in a namespace of a project: from the grants on the project and on the cluster.
+fn roles_in(snapshot: &Snapshot, holder: Holder<'_>, namespace: &str, ground: Ground<'_>) -> Vec<Held> {
     let mut held: Vec<Held> = vec![];
-    for grant in snapshot.holdings(user, now) {
-        let Some(group) = group_of(snapshot, grant, cluster, namespace, project) else { continue };
-        if held.iter().any(|h| h.group == group) {
-            continue;
+    let mut hold = |grant: &Arc<GrantEntry>| {
+        if let Some(group) = group_of(grant, namespace, ground)
+            && held.iter().all(|known| known.group != *group)
+            && let Some(role) = snapshot.roles.get(grant.object.spec.role.as_str())
+        {
+            held.push(Held { grant: grant.clone(), role: role.clone(), group: group.clone() });
         }
-        if let Some(role) = snapshot.roles.get(grant.object.spec.role.as_str()) {
-            held.push(Held { grant: grant.clone(), role: role.clone(), group });
-        }
-    }
+        ControlFlow::Continue(())
+    };
+    holder.on(ground.project, &mut hold);
+    holder.on(ground.cluster, &mut hold);
     held
 }
 
-/// The group that carries a grant's role in a namespace of the project; `None` where the grant does not reach there.
-fn group_of(
-    snapshot: &Snapshot,
-    grant: &GrantEntry,
-    cluster: &str,
-    namespace: &str,
-    project: &Stored<Project>,
-) -> Option<String> {
+/// The group that carries a grant's role in a namespace; `None` where the grant does not reach there. The UID in it is
+/// that of the target while the grant is in force.
+fn group_of<'a>(grant: &'a GrantEntry, namespace: &str, ground: Ground<'_>) -> Option<&'a Arc<str>> {
     let spec = &grant.object.spec;
-    let metadata = &project.object.metadata;
-    let name = metadata.name.as_deref().unwrap_or_default();
-    let built_in = roles::BUILT_IN.contains(&spec.role.as_str());
-    match spec.target.kind {
-        TargetKind::Project
-            if spec.target.name == name
-                && (built_in || project.object.spec.roles.contains(&spec.role))
-                && (spec.namespaces.is_empty() || spec.namespaces.iter().any(|ns| ns == namespace)) =>
-        {
-            Some(project_group(name, metadata.uid.as_deref().unwrap_or_default(), &spec.role))
+    let project = &ground.project.object.object;
+    let reaches = match spec.target.kind {
+        TargetKind::Project => {
+            spec.target.name == ground.claim.object.project
+                && (grant.built_in || project.spec.roles.contains(&spec.role))
+                && (spec.namespaces.is_empty() || spec.namespaces.iter().any(|ns| ns == namespace))
         }
-        TargetKind::Cluster if spec.target.name == cluster && built_in && spec.namespaces.is_empty() => {
-            let cluster_uid = snapshot.clusters.get(cluster).and_then(|c| c.object.metadata.uid.as_deref())?;
-            Some(cluster_group(cluster, cluster_uid, &spec.role))
+        TargetKind::Cluster => {
+            spec.target.name == ground.claim.object.cluster && grant.built_in && spec.namespaces.is_empty()
         }
-        _ => None,
-    }
+        TargetKind::Platform => false,
+    };
+    grant.group.as_ref().filter(|_| reaches)
 }
 
 /// A namespace's project and claim.
@@ -246,19 +298,16 @@ type Owned<'a> = (&'a Arc<Stored<Project>>, &'a Arc<Stored<Claim>>);
 /// The project that owns a namespace and its claim, as decisions see them. Not for the eyes of everybody: callers of
 /// their own may learn it by [`namespace`] only.
 pub fn owned<'a>(snapshot: &'a Snapshot, place: Place<'_>) -> Option<Owned<'a>> {
-    if is_system_namespace(place.namespace) {
-        return None;
-    }
-    let claim = snapshot.claim(place.cluster, place.namespace)?;
-    let project = owner(snapshot, place.cluster, &claim.object)?;
-    place.project.is_none_or(|narrow| narrow == claim.object.project).then_some((project, claim))
+    let ground = ground(snapshot, place, owned_claim(snapshot, place)?)?;
+    Some((ground.project.object, ground.claim))
 }
 
 /// A namespace as it is for whoever holds this grant and nothing else; `None` where the grant gives nothing there now.
 pub fn by_grant(snapshot: &Snapshot, grant: &Arc<GrantEntry>, place: Place<'_>, now: Timestamp) -> Option<Resolved> {
-    let (project, claim) = owned(snapshot, place)?;
-    let group = group_of(snapshot, grant, place.cluster, place.namespace, project)?;
-    let role = snapshot.roles.get(grant.object.spec.role.as_str())?;
-    let held = vec![Held { grant: grant.clone(), role: role.clone(), group }];
-    snapshot.in_force(grant, now).then(|| Resolved { project: project.clone(), claim: claim.clone(), held })
+    let ground = ground(snapshot, place, owned_claim(snapshot, place)?)?;
+    let group = group_of(grant, place.namespace, ground)?.clone();
+    let role = snapshot.roles.get(grant.object.spec.role.as_str())?.clone();
+    let held = vec![Held { grant: grant.clone(), role, group }];
+    let Ground { project, claim, .. } = ground;
+    snapshot.in_force(grant, now).then(|| Resolved { project: project.object.clone(), claim: claim.clone(), held })
 }
