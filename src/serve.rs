@@ -204,6 +204,10 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 
     let accounts = Accounts::new(dyn_store.clone(), sealer.clone(), index.clone(), AccountPolicy::default());
     first_administrator(&accounts, &settings).await?;
+    if let Err(why) = chain.tell_restore(&audit, index.snapshot().global_epoch).await {
+        // Where the disk is full, one can still look; it is told at a later start.
+        warn!(%why, "that the store was restored is not in the audit log yet");
+    }
 
     let public = public_url(&settings, address);
     let host = public.parse::<http::Uri>().ok().and_then(|u| u.host().map(|h| h.trim_matches(['[', ']']).to_owned()));

@@ -15,7 +15,7 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 use super::platform_record;
-use crate::audit::{Audit, ChainKey, Head};
+use crate::audit::{Audit, ChainKey, Head, Surface, What};
 use crate::store::Store;
 use crate::store::sealed::Sealer;
 
@@ -29,12 +29,22 @@ const INTERVAL: Duration = Duration::from_secs(60);
 struct Record {
     key: Zeroizing<String>,
     head: Head,
+    /// Epoch of the installation of which the log tells. It goes back with the store, so that a restore is seen.
+    #[serde(default)]
+    epoch: u64,
 }
 
 impl Record {
-    fn new(key: &[u8; 32], head: Head) -> Self {
-        Self { key: Zeroizing::new(STANDARD.encode(key)), head }
+    fn new(key: &[u8; 32], Noted { head, epoch }: Noted) -> Self {
+        Self { key: Zeroizing::new(STANDARD.encode(key)), head, epoch }
     }
+}
+
+/// What is noted beside the key.
+#[derive(Clone, Copy, Default)]
+struct Noted {
+    head: Head,
+    epoch: u64,
 }
 
 /// The record and what it said.
@@ -42,27 +52,27 @@ pub(super) struct AuditChain {
     store: Arc<dyn Store>,
     sealer: Arc<Sealer>,
     bytes: Zeroizing<[u8; 32]>,
-    noted: Mutex<Head>,
+    noted: Mutex<Noted>,
 }
 
 /// Reads the record; makes it, with a key of random bytes, at the first start.
 pub(super) async fn load(store: Arc<dyn Store>, sealer: Arc<Sealer>) -> anyhow::Result<Arc<AuditChain>> {
     let mut bytes = Zeroizing::new([0; 32]);
-    let head = match platform_record::read::<Record>(&*store, &sealer, NAME).await? {
+    let noted = match platform_record::read::<Record>(&*store, &sealer, NAME).await? {
         Some(known) => {
-            let Record { key: text, head } = known.content;
+            let Record { key: text, head, epoch } = known.content;
             let decoded = Zeroizing::new(STANDARD.decode(text.as_bytes()).context("key of the audit log")?);
             *bytes = decoded.as_slice().try_into().context("key of the audit log: not 32 bytes")?;
-            head
+            Noted { head, epoch }
         }
         None => {
             getrandom::fill(&mut *bytes).map_err(|why| anyhow::anyhow!("no random bytes: {why}"))?;
-            let record = Record::new(&bytes, Head::default());
+            let record = Record::new(&bytes, Noted::default());
             platform_record::write(&*store, &sealer, NAME, None, &record).await?;
-            record.head
+            Noted::default()
         }
     };
-    Ok(Arc::new(AuditChain { store, sealer, bytes, noted: Mutex::new(head) }))
+    Ok(Arc::new(AuditChain { store, sealer, bytes, noted: Mutex::new(noted) }))
 }
 
 impl AuditChain {
@@ -73,7 +83,25 @@ impl AuditChain {
 
     /// Where the chain ended when last it was noted.
     pub(super) fn seen(&self) -> Head {
-        *self.noted.lock()
+        self.noted.lock().head
+    }
+
+    /// Records that the store was restored since the log last told of it: every restore raises the epoch.
+    pub(super) async fn tell_restore(&self, audit: &Audit, epoch: u64) -> anyhow::Result<()> {
+        let noted = *self.noted.lock();
+        if epoch <= noted.epoch {
+            return Ok(());
+        }
+        // The first epoch is nobody's act.
+        if epoch > noted.epoch.max(1) {
+            let reason = format!("the store was restored (epoch {epoch}): every session and token from before is dead");
+            let what = What { verb: "restore".to_owned(), reason, ..What::default() };
+            audit.intent(&audit.request_id(), Surface::Api, &what).await?;
+        }
+        let noted = Noted { epoch, ..noted };
+        self.write(noted).await?;
+        *self.noted.lock() = noted;
+        Ok(())
     }
 
     /// Notes the end of the chain now and then, for ever.
@@ -93,12 +121,14 @@ impl AuditChain {
 
     /// Notes where the chain ends; returns whether it is noted.
     pub(super) async fn note(&self, head: Head) -> bool {
-        if head.seq <= self.seen().seq {
+        let noted = *self.noted.lock();
+        if head.seq <= noted.head.seq {
             return false;
         }
-        match self.write(head).await {
+        let noted = Noted { head, ..noted };
+        match self.write(noted).await {
             Ok(()) => {
-                *self.noted.lock() = head;
+                *self.noted.lock() = noted;
                 true
             }
             Err(why) => {
@@ -108,10 +138,10 @@ impl AuditChain {
         }
     }
 
-    async fn write(&self, head: Head) -> anyhow::Result<()> {
+    async fn write(&self, noted: Noted) -> anyhow::Result<()> {
         let known = platform_record::read::<Record>(&*self.store, &self.sealer, NAME).await?;
         let known = known.context("the record of the audit log is gone")?;
-        let record = Record::new(&self.bytes, head);
+        let record = Record::new(&self.bytes, noted);
         platform_record::write(&*self.store, &self.sealer, NAME, Some(known), &record).await
     }
 }
@@ -119,7 +149,7 @@ impl AuditChain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::{AuditSettings, Surface, What};
+    use crate::audit::{AuditSettings, Filter};
     use crate::store::sqlite::{SqliteSettings, SqliteStore};
 
     #[tokio::test]
@@ -151,5 +181,28 @@ mod tests {
         assert_eq!(chain.seen(), audit.head());
         assert!(open(&chain, &log).unwrap().verify().await.unwrap().intact, "the same key");
         assert!(open(&chain, &copy).is_err(), "an older copy of the log");
+    }
+
+    #[tokio::test]
+    async fn a_restore_is_recorded_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let sealer = Arc::new(Sealer::new("k", &[7; 32]));
+        let store: Arc<dyn Store> =
+            Arc::new(SqliteStore::open(&directory.path().join("store"), SqliteSettings::default()).unwrap());
+        let restores = async |audit: &Audit| {
+            audit.flush().await.unwrap();
+            audit.read(Filter { limit: 9, ..Filter::default() }).await.unwrap().len()
+        };
+        let audit = Audit::open(&directory.path().join("audit"), AuditSettings::default()).unwrap();
+        // At each start, the epoch as it is then; the first one is nobody's act.
+        for (epoch, recorded) in [(1, 0), (1, 0), (2, 1), (2, 1), (5, 2), (5, 2)] {
+            let chain = load(store.clone(), sealer.clone()).await.unwrap();
+            chain.tell_restore(&audit, epoch).await.unwrap();
+            assert_eq!(restores(&audit).await, recorded, "{epoch}");
+            chain.note(audit.head()).await;
+        }
+        let last = audit.read(Filter { limit: 1, ..Filter::default() }).await.unwrap().remove(0);
+        assert_eq!(last.what.verb, "restore");
+        assert!(last.what.reason.contains("epoch 5"), "{}", last.what.reason);
     }
 }

@@ -84,6 +84,10 @@ async fn a_restore_brings_the_platform_back_and_nobody_who_was_put_out() {
     std::fs::write(host.data().join("store.db"), current).unwrap();
     host.serve();
     host.whoami("jane").ok();
+    // Two starts later it is recorded, once.
+    let told = host.as_from_before("admin", &["audit", "--verb", "restore", "-o", "json"]).ok();
+    assert_eq!(told.lines().count(), 1, "{told}");
+    has(&told, &["the store was restored"]);
 }
 
 #[test]
