@@ -14,6 +14,7 @@ pub mod explain;
 #[cfg(test)]
 mod fake;
 pub mod files;
+pub mod import;
 pub mod kinds;
 pub mod kubeconfig;
 pub mod login;

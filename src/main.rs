@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bailiwick::cli::args::{Cli, Command};
 use bailiwick::cli::exit::{self, Failure, Outcome};
-use bailiwick::cli::{accounts, audit_log, clusters, explain, kubeconfig, login, projects, resources};
+use bailiwick::cli::{accounts, audit_log, clusters, explain, import, kubeconfig, login, projects, resources};
 use bailiwick::serve;
 use clap::Parser;
 
@@ -39,6 +39,7 @@ fn run(command: Command) -> Outcome {
         Command::Kubeconfig(args) => client(kubeconfig::run(args)),
         Command::Cluster(args) => client(clusters::run(args)),
         Command::Project(args) => client(projects::run(args)),
+        Command::Import(args) => import::run(args),
         Command::Audit(args) => client(audit_log::run(args)),
         Command::Why(args) => client(explain::why(args)),
         Command::WhoCan(args) => client(explain::who_can(args)),

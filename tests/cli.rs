@@ -76,3 +76,33 @@ fn the_manifest_needs_no_server_and_names_what_is_wrong() {
         assert!(stderr.contains(named), "{arguments:?}: {stderr}");
     }
 }
+
+#[test]
+fn an_export_of_rancher_is_translated_without_a_server() {
+    let home = Home::new();
+    let export = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/import/rancher/tests/export.yaml");
+    let (code, yaml, losses) = home.run(&["import", "rancher", "-f", export]);
+    assert_eq!(code, Some(0), "{losses}");
+    assert!(yaml.contains("kind: Project") && losses.contains("skipped: Namespace loose"), "{losses}");
+    let piped = || {
+        let mut command =
+            home.bailiwick(&["import", "rancher", "-f", "-", "-o", "json", "--cluster", "c-m-east1=east"]);
+        command.stdin(std::fs::File::open(export).unwrap()).output().unwrap()
+    };
+    let list: serde_json::Value = serde_json::from_slice(&piped().stdout).unwrap();
+    assert_eq!(list["clusters"][0]["name"], "east");
+    assert!(
+        list["losses"].as_array().unwrap().iter().all(|loss| loss["what"].is_string() && loss["source"].is_string())
+    );
+    for (arguments, named) in [
+        (&["import", "rancher"][..], "--filename"),
+        (&["import", "rancher", "-f", export, "--cluster", "east"], "write ID=NAME"),
+        (&["import", "rancher", "-f", export, "--cluster", "x=east"], "has no cluster \"x\""),
+        (&["import", "rancher", "-f", "/does/not/exist.yaml"], "/does/not/exist.yaml"),
+    ] {
+        let (code, stdout, stderr) = home.run(arguments);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(stderr.contains(named), "{arguments:?}: {stderr}");
+    }
+    assert_eq!(std::fs::read_dir(home.0.path()).unwrap().count(), 0, "nothing was written");
+}

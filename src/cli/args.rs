@@ -10,11 +10,13 @@ use super::time::{Lifetime, Moment};
 
 mod clusters;
 mod explain;
+mod import;
 mod projects;
 mod serve;
 
 pub use clusters::{ClusterArgs, ClusterCommand};
 pub use explain::{AskArgs, WhoCanArgs, WhyArgs};
+pub use import::{ImportArgs, ImportCommand, ImportFormat, RancherArgs};
 pub use projects::{NamespaceCommand, ProjectArgs, ProjectCommand};
 pub use serve::{BackupArgs, HostArgs, KeysArgs, KeysCommand, RecoverAdminArgs, RestoreArgs, ServeArgs};
 
@@ -62,6 +64,8 @@ pub enum Command {
     Cluster(ClusterArgs),
     /// Create, delete, move and adopt the namespaces of a project.
     Project(ProjectArgs),
+    /// Translate what another platform exports into resources of this one. Needs no server.
+    Import(ImportArgs),
     /// Read the audit log.
     Audit(AuditArgs),
     /// Why you may do something in a cluster, or what is missing and who can grant it.

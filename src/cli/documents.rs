@@ -27,21 +27,10 @@ pub struct Document {
 /// stay in the order in which they were read.
 pub fn read(sources: &[PathBuf]) -> Outcome<Vec<Document>> {
     let mut documents = Vec::new();
-    for source in sources {
-        if source.as_os_str() == "-" {
-            documents.extend(parse("standard input", &files::read_stdin()?)?);
-        } else if source.is_dir() {
-            let inside = manifests_in(source)?;
-            if inside.is_empty() {
-                return Err(Failure::Usage(format!("{}: holds no *.yaml, *.yml or *.json", source.display())));
-            }
-            for file in inside {
-                documents.extend(parse(&file.display().to_string(), &files::read_text(&file)?)?);
-            }
-        } else {
-            documents.extend(parse(&source.display().to_string(), &files::read_text(source)?)?);
-        }
-    }
+    for_each_text(sources, |name, text| {
+        documents.extend(parse(name, text)?);
+        Ok(())
+    })?;
     if documents.is_empty() {
         return Err(Failure::Usage("the files describe nothing".to_owned()));
     }
@@ -56,6 +45,26 @@ pub fn read(sources: &[PathBuf]) -> Outcome<Vec<Document>> {
         }
     }
     Ok(documents)
+}
+
+/// Reads every text that `-f` names, and hands each over with its name.
+pub fn for_each_text(sources: &[PathBuf], mut read: impl FnMut(&str, &str) -> Outcome) -> Outcome {
+    for source in sources {
+        if source.as_os_str() == "-" {
+            read("standard input", &files::read_stdin()?)?;
+        } else if source.is_dir() {
+            let inside = manifests_in(source)?;
+            if inside.is_empty() {
+                return Err(Failure::Usage(format!("{}: holds no *.yaml, *.yml or *.json", source.display())));
+            }
+            for file in inside {
+                read(&file.display().to_string(), &files::read_text(&file)?)?;
+            }
+        } else {
+            read(&source.display().to_string(), &files::read_text(source)?)?;
+        }
+    }
+    Ok(())
 }
 
 fn manifests_in(directory: &Path) -> Outcome<Vec<PathBuf>> {
@@ -82,21 +91,26 @@ pub fn one(name: &str, text: &str) -> Outcome<Value> {
     }
 }
 
-/// All objects of a text. Lists are taken apart.
+/// All objects of a text of our kinds. Lists are taken apart.
 pub fn parse(name: &str, text: &str) -> Outcome<Vec<Document>> {
-    let mut documents = Vec::new();
-    for (line, value) in values(name, text)? {
+    objects(name, text)?.into_iter().map(|(place, value)| document(place, value)).collect()
+}
+
+/// All objects of a text, of whichever kind, each with its place. Lists are taken apart.
+pub fn objects(name: &str, text: &str) -> Outcome<Vec<(String, Value)>> {
+    let mut found = Vec::new();
+    for (line, mut value) in values(name, text)? {
         let place = format!("{name}:{line}");
         let is_list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) && value["items"].is_array();
-        if is_list {
-            for (at, item) in value["items"].as_array().into_iter().flatten().enumerate() {
-                documents.push(document(format!("{place} (items[{at}])"), item.clone())?);
+        match value.get_mut("items").filter(|_| is_list).map(Value::take) {
+            Some(Value::Array(items)) => {
+                let placed = items.into_iter().enumerate();
+                found.extend(placed.map(|(at, item)| (format!("{place} (items[{at}])"), item)));
             }
-        } else {
-            documents.push(document(place, value)?);
+            _ => found.push((place, value)),
         }
     }
-    Ok(documents)
+    Ok(found)
 }
 
 fn document(place: String, object: Value) -> Outcome<Document> {
@@ -130,7 +144,7 @@ fn document(place: String, object: Value) -> Outcome<Document> {
 fn values(name: &str, text: &str) -> Outcome<Vec<(usize, Value)>> {
     let mut found = Vec::new();
     for (offset, part) in split(text) {
-        let value: Value = serde_saphyr::from_str(part).map_err(|e| {
+        let value: Value = serde_saphyr::from_str_with_options(part, limits()).map_err(|e| {
             let at = e.location().map_or(0, |l| usize::try_from(l.line()).unwrap_or(1).saturating_sub(1));
             let why = e.without_snippet().to_string();
             Failure::Usage(format!("{name}:{}: {why}", offset + at))
@@ -144,6 +158,15 @@ fn values(name: &str, text: &str) -> Outcome<Vec<(usize, Value)>> {
         }
     }
     Ok(found)
+}
+
+/// The parser's own limits are those of configuration files; a directory's worth of objects in one list has more parts.
+/// How much a text may hold is bounded by its size; what must stay small is how far aliases multiply it.
+fn limits() -> serde_saphyr::Options {
+    let most = usize::try_from(files::MAX_INPUT).unwrap_or(usize::MAX);
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_nodes: most, max_events: most, max_total_scalar_bytes: most },
+    }
 }
 
 fn split(text: &str) -> Vec<(usize, &str)> {

@@ -28,6 +28,7 @@ pub use accounts::{validate_team, validate_user};
 pub use cluster::validate_cluster;
 pub use grant::validate_grant;
 pub use project::validate_project;
+pub use text::{cleaned_line, is_deceptive};
 
 /// Most bytes of a spec, as JSON.
 pub const MAX_SPEC: usize = 256 * 1024;

@@ -15,7 +15,7 @@ pub(super) fn shown(value: &str) -> String {
 
 /// Whether a character has no place in a line of text: it moves the cursor, turns the direction of writing, or is
 /// invisible, so that two names look alike.
-fn is_deceptive(c: char) -> bool {
+pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{061c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -32,6 +32,13 @@ pub(super) fn line(field: &str, value: Option<&str>, most: usize, causes: &mut C
     } else if value.chars().any(is_deceptive) {
         causes.invalid(field, "must not contain control, direction or invisible characters");
     }
+}
+
+/// A text made a line for people: without what [`line`] refuses, cut at `most` characters. `None` where nothing is left.
+pub fn cleaned_line(text: &str, most: usize) -> Option<String> {
+    let kept: String = text.chars().filter(|c| !is_deceptive(*c)).take(most).collect();
+    let kept = kept.trim();
+    (!kept.is_empty()).then(|| kept.to_owned())
 }
 
 /// Checks a name that must be an RFC 1123 label; returns whether it is.
