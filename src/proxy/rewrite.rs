@@ -70,6 +70,11 @@ pub fn to_cluster(from: &HeaderMap, upgrade: bool) -> Result<HeaderMap, Status> 
 }
 
 fn remove_token_subprotocol(headers: &mut HeaderMap) -> Result<(), Status> {
+    // A line with other bytes is skipped below, and would carry a token past us.
+    let lines = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);
+    if lines.iter().any(|line| line.to_str().is_err()) {
+        return Err(Status::bad_request("Sec-WebSocket-Protocol is malformed"));
+    }
     let protocols = subprotocols(headers);
     if protocols.iter().all(|p| !p.starts_with(TOKEN_SUBPROTOCOL)) {
         return Ok(());
@@ -312,6 +317,11 @@ mod tests {
             "v5.channel.k8s.io, v4.channel.k8s.io"
         );
         assert!(to_cluster(&map(&[("sec-websocket-protocol", &token)]), true).is_err());
+        // Nor does it slip by beside bytes that are no text.
+        let mut hidden = map(&[("sec-websocket-protocol", "v5.channel.k8s.io")]);
+        let line = HeaderValue::from_bytes(&[token.as_bytes(), b", \xff"].concat()).unwrap();
+        hidden.append("sec-websocket-protocol", line);
+        assert!(to_cluster(&hidden, true).is_err());
     }
 
     #[test]

@@ -26,6 +26,16 @@ fn reads_as_the_api_server_does() {
         ("GET", "/api/v1/namespaces/a/pods?w%61tch=1", "watch |pods ns=a name="),
         ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp", "list |pods ns=a name=p"),
         ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%21%3Dp", "list |pods ns=a name="),
+        ("GET", "/api/v1/namespaces/a/pods?fieldSelector=a!=b,metadata.name==p,c=d", "list |pods ns=a name=p"),
+        ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p,c", "list |pods ns=a name="),
+        ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p&limit=500", "list |pods ns=a name=p"),
+        (
+            "GET",
+            "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p&labelSelector=a/b=c,d==e",
+            "list |pods ns=a name=p",
+        ),
+        // Without a name nothing hangs on what the API server can read.
+        ("GET", "/api/v1/namespaces/a/pods?limit=many&labelSelector=a+in+(b)", "list |pods ns=a name="),
         ("HEAD", "/api/v1/namespaces/a/pods/p", "get |pods ns=a name=p"),
         ("GET", "/api/v1/namespaces/a/pods/p/log", "get |pods/log ns=a name=p"),
         ("POST", "/api/v1/namespaces/a/pods/p/exec", "create |pods/exec ns=a name=p"),
@@ -98,6 +108,12 @@ fn refuses_what_can_be_read_in_two_ways() {
         "/api/v1/namespaces/a/pods?a;watch=1",
         "/api/v1/namespaces/a/pods?a=%zz",
         "/api/v1/namespaces/a/pods/p?watch=1",
+        "/api/v1/namespaces/a/pods?limit=1&limit=2",
+        "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p&limit=many",
+        "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p&timeoutSeconds=",
+        "/api/v1/namespaces/a/pods?labelSelector=a+in+(b)&fieldSelector=metadata.name=p",
+        "/api/v1/namespaces/a/pods?labelSelector=-a=b&fieldSelector=metadata.name=p",
+        "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=p%5C%2Cq",
     ] {
         assert!(read("GET", target).is_err(), "{target} must be refused");
     }
