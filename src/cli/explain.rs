@@ -127,6 +127,13 @@ fn told(answer: &Value) -> String {
             row("grant", of_grant(&answer["grant"]));
             row("role", output::text(&answer["role"]));
             row("rule", output::text(&answer["ruleText"]));
+        } else if answer["namespaces"].is_array() {
+            for one in items(&answer["namespaces"]) {
+                row(&format!("in {}", output::text(&one["namespace"])), of_grant(&one["grant"]));
+            }
+            for namespace in items(&answer["leftOut"]) {
+                row(&format!("in {}", output::text(namespace)), "no role permits it; left out".to_owned());
+            }
         } else {
             row("because", output::text(&answer["message"]));
         }

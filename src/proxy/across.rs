@@ -26,8 +26,8 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 pub use self::frames::expired;
-use self::members::{Members, WIDEST, of_namespaces};
-pub use self::members::{SetId, concerns, members};
+pub use self::members::{Members, SetId, concerns, members};
+use self::members::{WIDEST, of_namespaces};
 pub use self::namespaces::NamespacesWatch;
 use self::namespaces::{Asking, Watching};
 use self::query::Options;

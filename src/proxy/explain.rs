@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::decide::{self, Asker, Context, Decide as _, Decision, Refusal, Right, Rules};
+use super::across;
+pub use super::across::Members;
+use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Right, Rules};
 use super::resolve::{self, Place};
 use crate::domain::rbac::RuleId;
 use crate::domain::request::{RequestInfo, ResourceRequest};
@@ -21,9 +23,28 @@ use crate::resources::grant::TargetKind;
 use crate::resources::{Project, User, UserSpec};
 use crate::status::Status;
 
+/// What is permitted.
+#[derive(Debug)]
+pub enum Permitted {
+    /// The request as it is.
+    Once(Decision),
+    /// A list or watch that names no namespace, answered from the account's own.
+    Across(Members),
+}
+
+/// The proxy's decision on a request, spread over namespaces where the proxy would spread it.
+pub fn ask(decider: &dyn Decide, ctx: &Context<'_>) -> Result<Permitted, Refusal> {
+    if let Some(asked) = across::concerns(ctx.request)
+        && let Some(members) = across::members(decider, ctx, asked)?
+    {
+        return Ok(Permitted::Across(members));
+    }
+    decide::authorize(decider, ctx).map(Permitted::Once)
+}
+
 /// What the proxy answers to a live credential of the account: its decision, and nothing for accounts that may not act.
-pub fn why(ctx: &Context<'_>) -> Result<Decision, Refusal> {
-    let decision = decide::authorize(&Rules, ctx)?;
+pub fn why(ctx: &Context<'_>) -> Result<Permitted, Refusal> {
+    let decision = ask(&Rules, ctx)?;
     if ctx.snapshot.account_may_act(ctx.asker.user) {
         return Ok(decision);
     }
@@ -75,7 +96,11 @@ pub fn who_can(snapshot: &Snapshot, place: Place<'_>, request: &RequestInfo, now
         }
         let asker = Asker { user: &user.object, scopes: &scopes };
         match why(&Context { snapshot, asker, place, request, now }) {
-            Ok(decision) => found.holders.push(Holder { user: user.clone(), right: decision.permit.right().clone() }),
+            Ok(Permitted::Once(decision)) => {
+                found.holders.push(Holder { user: user.clone(), right: decision.permit.right().clone() });
+            }
+            // A namespace is named.
+            Ok(Permitted::Across(_)) => {}
             Err(refusal) if for_everybody(&refusal) => found.against = Some(refusal),
             Err(_) => {}
         }

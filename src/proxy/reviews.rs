@@ -9,8 +9,8 @@ pub(super) mod protobuf;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::across;
-use super::decide::{self, Context, Decide, SELF_REVIEWS};
+use super::decide::{Context, Decide, SELF_REVIEWS};
+use super::explain::{self, Permitted};
 use super::namespaces::right;
 use super::resolve::{self, Place};
 use crate::domain::rbac::PolicyRule;
@@ -136,18 +136,12 @@ pub fn access(decider: &dyn Decide, ctx: &Context<'_>, body: &[u8], encoding: En
     };
     let place = Place { namespace: &namespace, ..ctx.place };
     let inner = Context { snapshot: ctx.snapshot, asker: ctx.asker, place, request: &request, now: ctx.now };
-    if let Some(asked) = across::concerns(&request) {
-        // Nobody may list all of a cluster, and the cluster would say so. Here one lists one's own.
-        match across::members(decider, &inner, asked) {
-            Ok(Some(members)) => return Ok(Answer::Yes(members.in_words())),
-            Ok(None) => {}
-            Err(refusal) => return Ok(Answer::No(refusal.status.message)),
-        }
-    }
-    Ok(match decide::authorize(decider, &inner) {
+    Ok(match explain::ask(decider, &inner) {
         // The bindings that the cluster would look at are projected from the roles held.
-        Ok(_) if of_a_namespace => Answer::Yes(String::new()),
-        Ok(decision) => Answer::AskCluster(decision.groups),
+        Ok(Permitted::Once(_)) if of_a_namespace => Answer::Yes(String::new()),
+        Ok(Permitted::Once(decision)) => Answer::AskCluster(decision.groups),
+        // Nobody may list all of a cluster, and the cluster would say so. Here one lists one's own.
+        Ok(Permitted::Across(members)) => Answer::Yes(members.in_words()),
         Err(refusal) => Answer::No(refusal.status.message),
     })
 }

@@ -19,7 +19,7 @@ use crate::domain::rbac::VERBS;
 use crate::domain::request::{self, RequestInfo, ResourceRequest};
 use crate::index::Snapshot;
 use crate::proxy::decide::{self, Asker, Context, Refusal, Rules};
-use crate::proxy::explain;
+use crate::proxy::explain::{self, Permitted};
 use crate::proxy::resolve::{self, Place};
 use crate::records::TokenScopes;
 use crate::resources::token::Audience;
@@ -148,7 +148,7 @@ fn limited(
     account: &User,
     question: &Question,
     asks_of_self: bool,
-) -> Result<Result<decide::Decision, Refusal>, Status> {
+) -> Result<Result<Permitted, Refusal>, Status> {
     let ask = |scopes: &TokenScopes| {
         let asker = Asker { user: account, scopes };
         let place = question.place();

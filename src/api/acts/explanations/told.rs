@@ -8,8 +8,8 @@ use super::Question;
 use crate::domain::rbac::RuleId;
 use crate::domain::request::{RequestInfo, ResourceRequest};
 use crate::index::{CompiledRole, GrantEntry};
-use crate::proxy::decide::{Decision, Refusal, Right};
-use crate::proxy::explain::{self, WhoCan};
+use crate::proxy::decide::{Refusal, Right};
+use crate::proxy::explain::{self, Members, Permitted, WhoCan};
 use crate::proxy::resolve;
 use crate::records::TokenScopes;
 use crate::resources::grant::{SubjectKind, TargetKind};
@@ -79,7 +79,7 @@ impl Told<'_> {
     }
 
     /// The answer of `why`.
-    pub(super) fn why(&self, outcome: Result<Decision, Refusal>) -> Value {
+    pub(super) fn why(&self, outcome: Result<Permitted, Refusal>) -> Value {
         let mut told = self.asked();
         told.insert("user".to_owned(), Value::from(self.user()));
         if let Some((_, name)) = self.project() {
@@ -87,7 +87,8 @@ impl Told<'_> {
         }
         told.insert("allowed".to_owned(), Value::from(outcome.is_ok()));
         match outcome {
-            Ok(decision) => self.permitted(&mut told, decision.permit.right()),
+            Ok(Permitted::Once(decision)) => self.permitted(&mut told, decision.permit.right()),
+            Ok(Permitted::Across(members)) => self.across(&mut told, &members),
             Err(refusal) => self.refused(&mut told, &refusal),
         }
         Value::Object(told)
@@ -111,6 +112,22 @@ impl Told<'_> {
         };
         told.insert("right".to_owned(), Value::from(kind));
         told.insert("message".to_owned(), Value::from(message));
+    }
+
+    /// A list or watch without a namespace. Only about oneself, or by who may ask about everything.
+    fn across(&self, told: &mut Map<String, Value>, members: &Members) {
+        let namespaces = members.permitted.iter().map(|member| {
+            let mut one = match member.decision.permit.right() {
+                Right::Rule { grant, role, rule } => self.ruled(grant, role, *rule),
+                _ => Map::new(),
+            };
+            one.insert("namespace".to_owned(), Value::from(member.namespace.as_str()));
+            Value::Object(one)
+        });
+        told.insert("namespaces".to_owned(), namespaces.collect());
+        told.insert("leftOut".to_owned(), json!(members.left_out));
+        told.insert("right".to_owned(), Value::from("Across"));
+        told.insert("message".to_owned(), Value::from(members.in_words()));
     }
 
     /// A grant with role and rule. Of a grant that the caller may not see (an owner sees those on the project, and may
@@ -211,6 +228,10 @@ impl Told<'_> {
 
     fn grant_that_would(&self, request: &ResourceRequest) -> Value {
         let Some((project, name)) = self.project() else {
+            if self.question.namespace.is_empty() {
+                let text = "a grant of a role that permits it, on a project; its owners and platform administrators can give one";
+                return json!({"text": text, "by": self.granters(None)});
+            }
             let text = "a grant on the project that has the namespace, if there is one; its owners and platform administrators can give it";
             return json!({"text": text, "by": self.granters(None)});
         };
