@@ -19,6 +19,7 @@ mod cluster {
     mod appliers;
     mod ask;
     mod controllers;
+    mod explained;
     mod forwarding;
     mod hostile;
     mod housekeeping;

@@ -305,12 +305,13 @@ fn namespaced(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved)
     let roles = resolved.held.iter().map(|h| &*h.role.name).collect::<Vec<_>>().join(", ");
     let project = &resolved.claim.object.project;
     let message = format!(
-        "{}: {} holds {roles} in project {project:?}, which does not {} {} in API group {:?}; an owner of {project:?} can grant a role that does",
+        "{}: {} holds {roles} in project {project:?}, which does not {} {} in API group {:?}; an owner of {project:?} can grant a role that does; see: {}",
         forbidden(request),
         ctx.asker.name(),
         request.verb.as_str(),
         request.resource,
-        request.group
+        request.group,
+        question(ctx, request)
     );
     Err(Refusal { reason: "no-rule", status: refused(request, message) })
 }
@@ -344,6 +345,15 @@ fn about(request: &ResourceRequest, mut status: Status) -> Status {
     status.details.group.clone_from(&request.group);
     status.details.kind = request.main_resource().to_owned();
     status
+}
+
+/// The command that explains a refusal in full.
+fn question(ctx: &Context<'_>, request: &ResourceRequest) -> String {
+    let group = if request.group.is_empty() { String::new() } else { format!(".{}", request.group) };
+    let sub = if request.subresource().is_empty() { String::new() } else { format!("/{}", request.subresource()) };
+    let Place { cluster, namespace, .. } = ctx.place;
+    let (verb, main) = (request.verb.as_str(), request.main_resource());
+    format!("bailiwick why {verb} {main}{group}{sub} -n {namespace} --cluster {cluster}")
 }
 
 fn namespaces_hint(ctx: &Context<'_>) -> String {

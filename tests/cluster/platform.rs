@@ -241,6 +241,11 @@ impl Platform {
             "status": {"state": "Active", "subjectUID": uid(name), "targetUID": uid(target.1)},
         });
         self.world.put(Kind::Grant, name, grant).await;
+        self.kubeconfig(name).await
+    }
+
+    /// The kubeconfig of a new token of an account.
+    pub async fn kubeconfig(&self, name: &str) -> PathBuf {
         let token = issue(&*self.world.store, &self.world.sealer, &self.world.index, name, &uid(name), |_| {}).await;
 
         let clusters: Vec<String> = self.world.index.snapshot().clusters.keys().map(ToString::to_string).collect();
