@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::decide::{Context, Decide, SELF_REVIEWS};
 use super::explain::{self, Permitted};
 use super::namespaces::right;
-use super::resolve::{self, Place};
-use crate::domain::rbac::PolicyRule;
+use super::resolve::{self, Held, Place};
+use crate::domain::rbac::{Attributes, PolicyRule};
 use crate::domain::request::{self, INTERACTIVE, RequestInfo, ResourceRequest, Verb};
 use crate::domain::roles::TENANT_READABLE;
 use crate::status::Status;
@@ -209,7 +209,7 @@ pub fn rules(ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Value
     let mut rules: Vec<Value> = vec![];
     for held in resolved.iter().flat_map(|r| &r.held) {
         rules.extend(
-            held.role.rules.rules().iter().filter_map(|rule| rendered(rule, ctx.asker.scopes.read_only, &reach)),
+            held.role.rules.rules().iter().filter_map(|rule| rendered(held, rule, ctx.asker.scopes.read_only, &reach)),
         );
     }
     let mut own = |verb: &str, names: Value| {
@@ -242,10 +242,19 @@ pub fn rules(ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Value
     }))
 }
 
-fn rendered(rule: &PolicyRule, read_only: bool, reach: &dyn Fn(&str) -> bool) -> Option<Value> {
+fn rendered(held: &Held, rule: &PolicyRule, read_only: bool, reach: &dyn Fn(&str) -> bool) -> Option<Value> {
     let groups: Vec<&String> = rule.api_groups.iter().filter(|g| reach(g)).collect();
     let interactive = |resource: &str| INTERACTIVE.contains(&resource);
-    let resources: Vec<&String> = rule.resources.iter().filter(|r| !(read_only && interactive(r))).collect();
+    // A right to get a session is none without the right to create it.
+    let opens = |resource: &str| {
+        let may =
+            |name: &str| held.role.rules.permits(Attributes { verb: "create", group: "", resource, name }).is_some();
+        may("") || rule.resource_names.iter().any(|name| may(name))
+    };
+    // Nor are proxy subresources offered, even where a role of the store names them.
+    let offered =
+        |resource: &str| !resource.ends_with("/proxy") && (!interactive(resource) || (!read_only && opens(resource)));
+    let resources: Vec<&String> = rule.resources.iter().filter(|r| offered(r)).collect();
     let verbs: Vec<&String> =
         rule.verbs.iter().filter(|v| !read_only || Verb::parse(v).is_some_and(Verb::reads)).collect();
     if groups.is_empty() || resources.is_empty() || verbs.is_empty() {

@@ -261,6 +261,15 @@ impl World {
         check().unwrap_or(false)
     }
 
+    /// Getting a session needs the right to create it; where only some may be created, no list of rules can say so.
+    fn is_about_a_named_session(&self, asked: &Asked) -> bool {
+        let roles = self.documents.iter().filter(|((kind, _), _)| *kind == Kind::AccessRole);
+        let mut rules = roles.flat_map(|(_, role)| role["spec"]["rules"].as_array().unwrap());
+        ASKED[asked.at].3 == "pods/exec"
+            && ASKED[asked.at].0 == "get"
+            && rules.any(|rule| rule["resources"][0] == "pods/exec" && !rule["resourceNames"].is_null())
+    }
+
     /// Whether a role gives this in the end; nothing where any link is broken or leads back.
     fn gives(&self, role: &str, asked: [&str; 4], path: &mut Vec<String>) -> Option<bool> {
         let [verb, group, resource, name] = asked;
@@ -360,6 +369,19 @@ impl Asked {
         target::parse(method, &path, None).unwrap()
     }
 
+    /// Whether a list of rules permits it, by RBAC's rules.
+    fn is_listed(&self, list: &Value) -> bool {
+        let (verb, group, _, resource) = ASKED[self.at];
+        let has = |list: &Value, one: &str| list.as_array().is_some_and(|list| list.contains(&json!(one)));
+        list["status"]["resourceRules"].as_array().unwrap().iter().any(|rule| {
+            let names = rule["resourceNames"].as_array().is_none_or(Vec::is_empty);
+            has(&rule["verbs"], verb)
+                && has(&rule["apiGroups"], group)
+                && has(&rule["resources"], resource)
+                && (names || has(&rule["resourceNames"], self.name))
+        })
+    }
+
     /// As `kubectl auth can-i` asks it.
     fn review(&self) -> Vec<u8> {
         let (verb, group, _, resource) = ASKED[self.at];
@@ -391,7 +413,7 @@ fn name_of(user: &User) -> String {
 #[test]
 fn why_and_who_can_say_what_the_proxy_does() {
     let mut dice = Dice(0x5eed);
-    let (mut asked_in_all, mut permitted, mut who_could) = (0, 0, 0);
+    let (mut asked_in_all, mut permitted, mut who_could, mut listed) = (0, 0, 0, 0);
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     while asked_in_all < QUESTIONS {
         let world = World::random(&mut dice);
@@ -441,6 +463,13 @@ fn why_and_who_can_say_what_the_proxy_does() {
             let outer = Context { request: &review, place: Place { namespace: "", ..place }, ..ctx };
             let can_i = reviews::access(&Rules, &outer, &asked.review(), Encoding::Json).unwrap();
             assert_eq!(proxy.is_ok(), !matches!(can_i, Answer::No(_)), "{told}");
+            // kubectl auth can-i --list, where the proxy answers it.
+            if decide::authorize(&Rules, &outer).is_ok() && !world.is_about_a_named_session(&asked) {
+                let body = json!({"spec": {"namespace": asked.namespace}}).to_string();
+                let list = reviews::rules(&outer, body.as_bytes(), Encoding::Json).unwrap();
+                assert_eq!(proxy.is_ok(), asked.is_listed(&list), "{told}: {list}");
+                listed += 1;
+            }
 
             match &why {
                 Ok(_) => permitted += 1,
@@ -487,6 +516,7 @@ fn why_and_who_can_say_what_the_proxy_does() {
     assert!(permitted > QUESTIONS / 10, "{permitted} permitted: the property would hold of nothing");
     assert!(permitted < QUESTIONS / 2, "{permitted} permitted");
     assert!(who_could > QUESTIONS / 2, "{who_could}");
+    assert!(listed > QUESTIONS / 4, "{listed}");
     for reason in [
         "no-namespace",
         "no-cluster",
