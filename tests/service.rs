@@ -21,6 +21,7 @@ mod service {
     mod bad_input;
     mod creations;
     mod cutoff;
+    mod explained;
     mod kubectls;
     mod namespaces;
     mod refusals;

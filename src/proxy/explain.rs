@@ -14,10 +14,10 @@ use super::across;
 pub use super::across::Members;
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Right, Rules};
 use super::resolve::{self, Place};
-use crate::domain::rbac::RuleId;
+use crate::access::{Access, role_by};
 use crate::domain::request::{RequestInfo, ResourceRequest};
 use crate::domain::roles;
-use crate::index::{CompiledRole, GrantEntry, Snapshot, Stored};
+use crate::index::{GrantEntry, Snapshot, Stored};
 use crate::records::TokenScopes;
 use crate::resources::grant::TargetKind;
 use crate::resources::{Project, User, UserSpec};
@@ -68,10 +68,8 @@ pub struct Holder {
 pub struct Giving {
     /// The grant.
     pub grant: Arc<GrantEntry>,
-    /// Its role.
-    pub role: Arc<CompiledRole>,
-    /// The rule of the role.
-    pub rule: RuleId,
+    /// By what of it.
+    pub right: Right,
 }
 
 /// Who can do something in a namespace.
@@ -111,13 +109,18 @@ pub fn who_can(snapshot: &Snapshot, place: Place<'_>, request: &RequestInfo, now
     for grant in snapshot.grants.values() {
         let Some(resolved) = resolve::by_grant(snapshot, grant, place, now) else { continue };
         match Rules.decide(&Context { snapshot, asker, place, request, now }, Some(&resolved)) {
-            Ok(permit) => {
-                if let Right::Rule { grant, role, rule } = permit.right().clone() {
-                    found.givings.push(Giving { grant, role, rule });
-                }
-            }
+            Ok(permit) => found.givings.push(Giving { grant: grant.clone(), right: permit.right().clone() }),
             Err(refusal) if for_everybody(&refusal) => found.against = Some(refusal),
             Err(_) => {}
+        }
+    }
+    // The right to a namespace as a whole is not of a role in it, and rests on the account's grants: those of all who
+    // have it.
+    for holder in &found.holders {
+        if let Right::Namespaces { grant, .. } = &holder.right
+            && !found.givings.iter().any(|giving| giving.grant.name == grant.name)
+        {
+            found.givings.push(Giving { grant: grant.clone(), right: holder.right.clone() });
         }
     }
     found.holders.sort_by(|a, b| a.user.object.metadata.name.cmp(&b.user.object.metadata.name));
@@ -199,27 +202,17 @@ fn shortcoming(snapshot: &Snapshot, grant: &GrantEntry, place: Place<'_>, now: T
     }
 }
 
-/// The grants in force by which somebody can grant roles on a project (all of it), and on everything; by name. With no
-/// project: only the latter. That these and no others can is said by `policies/`.
+/// The grants in force by which somebody can grant roles on a project, its own and those on the platform; by name. With
+/// no project: only the latter. That a grant's role may is said by `policies/`.
 pub fn granters(snapshot: &Snapshot, project: Option<&str>, now: Timestamp) -> Vec<Arc<GrantEntry>> {
-    let mut found: Vec<_> = snapshot
-        .grants
-        .values()
-        .filter(|grant| {
-            let spec = &grant.object.spec;
-            match spec.target.kind {
-                TargetKind::Platform => spec.role == roles::PLATFORM_ADMIN,
-                TargetKind::Project => {
-                    Some(spec.target.name.as_str()) == project
-                        && spec.role == roles::OWNER
-                        && spec.namespaces.is_empty()
-                }
-                TargetKind::Cluster => false,
-            }
-        })
-        .filter(|grant| snapshot.in_force(grant, now))
-        .cloned()
-        .collect();
+    // Without the rules nobody may; the service does not start without them.
+    let Ok(access) = Access::shared() else { return vec![] };
+    let may = |grant: &GrantEntry| {
+        let role = role_by(&grant.object.spec, project.unwrap_or_default());
+        role.is_some_and(|role| access.allows(&[role], "Grant", "create", "grant.project"))
+    };
+    let mut found: Vec<_> =
+        snapshot.grants.values().filter(|grant| may(grant) && snapshot.in_force(grant, now)).cloned().collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found
 }

@@ -84,7 +84,8 @@ pub(in crate::api) async fn who_can(State(state): State<ApiState>, call: Call) -
     let question = understand(&state, &call, &[])?;
     describe(&call, "who-can", "", &question);
     if question.namespace.is_empty() {
-        return Err(Status::bad_request("namespace: must be given; grants reach namespaces only").into());
+        let text = "namespace: must be given; roles hold in namespaces (owners and members of a project make them)";
+        return Err(Status::bad_request(text).into());
     }
     let rights = rights(&state, &call);
     let owned = resolve::owned(&call.snapshot, question.place()).map(|(project, _)| &project.object);
@@ -224,17 +225,29 @@ fn understand(state: &ApiState, call: &Call, more: &[&str]) -> Result<Question, 
     }
     let group = group(&call.snapshot, &named)?;
     let Named { resource, subresource, .. } = &named;
-    if group.is_empty() && resource == "namespaces" && !name.is_empty() {
-        // As the path of a namespace is read: it is in itself.
-        if !namespace.is_empty() && namespace != name {
-            return Err(Status::bad_request("a namespace is asked about by its name alone"));
-        }
-        check_label(name).map_err(|why| Status::bad_request(format!("name: {why}")))?;
-        name.clone_into(&mut namespace);
+    let mut name = name.to_owned();
+    if group.is_empty() && resource == "namespaces" {
+        as_in_the_url(verb, &mut name, &mut namespace)?;
     }
-    let asked = ResourceRequest::asked(verb, &group, "", resource, subresource, &namespace, name);
+    let asked = ResourceRequest::asked(verb, &group, "", resource, subresource, &namespace, &name);
     let asked = asked.ok_or_else(|| Status::bad_request("verb: unknown"))?;
     Ok(Question { request: RequestInfo::Resource(asked), cluster, project, namespace })
+}
+
+/// A namespace is in itself, as its URL says; one that is made is nowhere yet.
+fn as_in_the_url(verb: &str, name: &mut String, namespace: &mut String) -> Result<(), Status> {
+    if !name.is_empty() {
+        check_label(name).map_err(|why| Status::bad_request(format!("name: {why}")))?;
+    }
+    match (verb, name.as_str(), namespace.as_str()) {
+        ("create", ..) => namespace.clear(),
+        ("list" | "watch" | "deletecollection", ..) | (_, "", "") => {}
+        (_, "", _) => name.clone_from(namespace),
+        (_, _, "") => namespace.clone_from(name),
+        (_, of, place) if of == place => {}
+        _ => return Err(Status::bad_request("a namespace is asked about by its name alone")),
+    }
+    Ok(())
 }
 
 fn path(verb: &str, path: &str) -> Result<RequestInfo, Status> {

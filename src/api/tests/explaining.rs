@@ -96,6 +96,32 @@ async fn a_list_that_names_no_namespace_is_explained_by_each() {
 }
 
 #[tokio::test]
+async fn making_and_deleting_namespaces_is_explained() {
+    let server = platform().await;
+    let (amy, dan) = (server.client("amy").await, server.client("dan").await);
+    // Whatever namespace the context names.
+    for query in ["verb=create&resource=ns&name=shop-new", "verb=create&resource=ns&namespace=shop-dev"] {
+        let told = why(&dan, query).await;
+        assert_eq!((&told["right"], &told["grant"]["name"]), (&json!("Namespaces"), &json!("devs-grant")), "{told}");
+    }
+    for query in ["verb=delete&resource=ns&name=shop-dev", "verb=delete&resource=ns&namespace=shop-dev"] {
+        let told = why(&amy, query).await;
+        assert_eq!((&told["right"], &told["role"]), (&json!("Namespaces"), &json!("owner")), "{told}");
+        let told = why(&dan, query).await;
+        assert_eq!((&told["allowed"], &told["reason"]), (&json!(false), &json!("no-namespace-right")), "{told}");
+        assert_eq!(told["remedy"]["by"], json!([{"kind": "User", "name": "amy", "as": "owner"}]));
+    }
+    let told = why(&server.client("vera").await, "verb=create&resource=ns&name=shop-new").await;
+    assert_eq!((&told["allowed"], &told["reason"]), (&json!(false), &json!("no-namespace-right")), "{told}");
+    let told = amy.get("explanations/who-can?verb=delete&resource=ns&namespace=shop-dev").await.ok();
+    let names = |list: &Value, of: &str| -> Vec<Value> {
+        list.as_array().unwrap().iter().map(|one| one.pointer(of).unwrap().clone()).collect()
+    };
+    assert_eq!(names(&told["users"], "/name"), ["amy"]);
+    assert_eq!(names(&told["grants"], "/grant/name"), ["amy-grant"]);
+}
+
+#[tokio::test]
 async fn a_refusal_says_what_is_missing_and_who_can_give_it() {
     let server = platform().await;
     let vera = server.client("vera").await;

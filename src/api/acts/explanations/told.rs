@@ -5,9 +5,8 @@ use serde_json::{Map, Value, json};
 use super::super::super::call::Call;
 use super::super::super::rights::Rights;
 use super::Question;
-use crate::domain::rbac::RuleId;
 use crate::domain::request::{RequestInfo, ResourceRequest};
-use crate::index::{CompiledRole, GrantEntry};
+use crate::index::GrantEntry;
 use crate::proxy::decide::{Refusal, Right};
 use crate::proxy::explain::{self, Members, Permitted, WhoCan};
 use crate::proxy::resolve;
@@ -95,15 +94,11 @@ impl Told<'_> {
     }
 
     fn permitted(&self, told: &mut Map<String, Value>, right: &Right) {
+        told.extend(self.by(right));
         let (kind, message) = match right {
-            Right::Rule { grant, role, rule } => {
-                told.extend(self.ruled(grant, role, *rule));
-                ("Rule", "a rule of the role permits it")
-            }
-            Right::Namespaces { grant, role } => {
-                told.insert("role".to_owned(), Value::from(*role));
-                told.insert("grant".to_owned(), self.granted(grant));
-                ("Namespaces", "the role makes and deletes namespaces of the project")
+            Right::Rule { .. } => ("Rule", "a rule of the role permits it"),
+            Right::Namespaces { .. } => {
+                ("Namespaces", "the role on the project permits making and deleting namespaces")
             }
             Right::Discovery => ("Discovery", "whoever has anything on the cluster may read what it serves"),
             Right::TenantRead => ("TenantRead", "a kind of the whole cluster that all tenants may read"),
@@ -117,10 +112,7 @@ impl Told<'_> {
     /// A list or watch without a namespace. Only about oneself, or by who may ask about everything.
     fn across(&self, told: &mut Map<String, Value>, members: &Members) {
         let namespaces = members.permitted.iter().map(|member| {
-            let mut one = match member.decision.permit.right() {
-                Right::Rule { grant, role, rule } => self.ruled(grant, role, *rule),
-                _ => Map::new(),
-            };
+            let mut one = self.by(member.decision.permit.right());
             one.insert("namespace".to_owned(), Value::from(member.namespace.as_str()));
             Value::Object(one)
         });
@@ -130,21 +122,27 @@ impl Told<'_> {
         told.insert("message".to_owned(), Value::from(members.in_words()));
     }
 
-    /// A grant with role and rule. Of a grant that the caller may not see (an owner sees those on the project, and may
-    /// ask who reaches into it by one on the cluster) only the target is told.
-    fn ruled(&self, grant: &GrantEntry, role: &CompiledRole, rule: RuleId) -> Map<String, Value> {
+    /// Grant, role and rule of a right that has them. Of a grant that the caller may not see (an owner sees those on the
+    /// project, and may ask who reaches into it by one on the cluster) only the target is told.
+    fn by(&self, right: &Right) -> Map<String, Value> {
         let mut told = Map::new();
-        told.insert("role".to_owned(), Value::from(&*role.name));
-        if let Some(rule) = role.rules.rule(rule) {
-            told.insert("rule".to_owned(), json!(rule));
-        }
-        told.insert("ruleText".to_owned(), Value::from(role.rules.describe(rule)));
-        told.insert("grant".to_owned(), self.granted(grant));
+        let grant = match right {
+            Right::Rule { grant, role, rule } => {
+                told.insert("role".to_owned(), Value::from(&*role.name));
+                told.insert("rule".to_owned(), json!(role.rules.rule(*rule)));
+                told.insert("ruleText".to_owned(), Value::from(role.rules.describe(*rule)));
+                grant
+            }
+            Right::Namespaces { grant, role } => {
+                told.insert("role".to_owned(), Value::from(grant.object.spec.role.as_str()));
+                told.insert("ruleText".to_owned(), Value::from(format!("{role} makes or deletes namespaces")));
+                grant
+            }
+            Right::Discovery | Right::TenantRead | Right::SelfReview | Right::Forced => return told,
+        };
+        let grant = if self.sees_grant(grant) { shown(grant) } else { json!({"target": grant.object.spec.target}) };
+        told.insert("grant".to_owned(), grant);
         told
-    }
-
-    fn granted(&self, grant: &GrantEntry) -> Value {
-        if self.sees_grant(grant) { shown(grant) } else { json!({"target": grant.object.spec.target}) }
     }
 
     fn refused(&self, told: &mut Map<String, Value>, refusal: &Refusal) {
@@ -195,6 +193,7 @@ impl Told<'_> {
             "across-namespaces" => {
                 format!("{user} may not do this across all namespaces of cluster {cluster:?}; name one")
             }
+            "no-namespace-right" => format!("{user} may not do this to namespaces on cluster {cluster:?}"),
             reason => format!("{user} is refused ({reason})"),
         }
     }
@@ -211,6 +210,11 @@ impl Told<'_> {
                 "by": self.granters(None),
             }),
             "across-namespaces" => json!({"text": "none by a grant: roles hold in namespaces; name one"}),
+            "no-namespace-right" => json!({
+                "text": "a grant on the whole project: members make namespaces, owners make and delete them",
+                "by": self.granters(self.project().map(|(_, name)| name)),
+            }),
+            "namespace-exists" => json!({"text": "none needed: it is there already"}),
             "group-out-of-reach" => json!({
                 "text": "a platform administrator can add the API group to spec.tenantAPIGroups of the Cluster",
                 "by": self.granters(None),
@@ -290,25 +294,16 @@ impl Told<'_> {
                 told.insert("message".to_owned(), Value::from(message));
             }
         }
-        let users = found.holders.iter().filter_map(|holder| {
-            let mut user = match &holder.right {
-                Right::Rule { grant, role, rule } => self.ruled(grant, role, *rule),
-                Right::Namespaces { grant, role } => {
-                    let mut told = Map::new();
-                    told.insert("role".to_owned(), Value::from(*role));
-                    told.insert("grant".to_owned(), self.granted(grant));
-                    told
-                }
-                _ => return None,
-            };
+        let users = found.holders.iter().map(|holder| {
+            let mut user = self.by(&holder.right);
             user.insert("name".to_owned(), json!(holder.user.object.metadata.name));
             user.insert("type".to_owned(), json!(holder.user.object.spec.type_));
-            Some(Value::Object(user))
+            Value::Object(user)
         });
         told.insert("users".to_owned(), users.collect());
         let grants = found.givings.iter().filter(|giving| self.sees_grant(&giving.grant));
         let grants = grants.map(|giving| {
-            let mut grant = self.ruled(&giving.grant, &giving.role, giving.rule);
+            let mut grant = self.by(&giving.right);
             grant.insert("subject".to_owned(), json!(giving.grant.object.spec.subject));
             Value::Object(grant)
         });
