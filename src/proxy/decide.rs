@@ -305,7 +305,7 @@ fn namespaced(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved)
     let roles = resolved.held.iter().map(|h| &*h.role.name).collect::<Vec<_>>().join(", ");
     let project = &resolved.claim.object.project;
     let message = format!(
-        "{}: {} holds {roles} in project {project:?}, which does not {} {} in API group {:?}; an owner of {project:?} can grant a role that does; see: {}",
+        "{}: {} holds {roles} in project {project:?}, which does not {} {} in API group {:?}; an owner of {project:?} can grant a role that does{SEE}{}",
         forbidden(request),
         ctx.asker.name(),
         request.verb.as_str(),
@@ -347,13 +347,16 @@ fn about(request: &ResourceRequest, mut status: Status) -> Status {
     status
 }
 
-/// The command that explains a refusal in full.
+/// Between a refusal and the command that explains it.
+pub const SEE: &str = "; see: bailiwick why ";
+
+/// The command that explains a refusal in full, from where it names the verb.
 fn question(ctx: &Context<'_>, request: &ResourceRequest) -> String {
     let group = if request.group.is_empty() { String::new() } else { format!(".{}", request.group) };
     let sub = if request.subresource().is_empty() { String::new() } else { format!("/{}", request.subresource()) };
     let Place { cluster, namespace, .. } = ctx.place;
     let (verb, main) = (request.verb.as_str(), request.main_resource());
-    format!("bailiwick why {verb} {main}{group}{sub} -n {namespace} --cluster {cluster}")
+    format!("{verb} {main}{group}{sub} -n {namespace} --cluster {cluster}")
 }
 
 fn namespaces_hint(ctx: &Context<'_>) -> String {

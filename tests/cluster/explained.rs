@@ -248,7 +248,7 @@ impl Question {
             return if known { vec![TENANT_GROUP.to_owned()] } else { vec![] };
         }
         let resolved = resolve::namespace(snapshot, user, &self.scopes, self.place(), now);
-        resolved.into_iter().flat_map(|resolved| resolved.held).map(|held| held.group).collect()
+        resolved.into_iter().flat_map(|resolved| resolved.held).map(|held| held.group.to_string()).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::super::rights::Rights;
 use super::Question;
 use crate::domain::request::{RequestInfo, ResourceRequest};
 use crate::index::GrantEntry;
-use crate::proxy::decide::{Refusal, Right};
+use crate::proxy::decide::{self, Refusal, Right};
 use crate::proxy::explain::{self, Members, Permitted, WhoCan};
 use crate::proxy::resolve;
 use crate::records::TokenScopes;
@@ -181,7 +181,9 @@ impl Told<'_> {
 
     fn message(&self, reason: &str, refusal: &Refusal) -> String {
         if self.asks_of_self || TELLABLE.contains(&reason) || reason.starts_with("token-") {
-            return refusal.status.message.clone();
+            // Without the command that asks this.
+            let message = &refusal.status.message;
+            return message.split(decide::SEE).next().unwrap_or_default().to_owned();
         }
         let (user, cluster) = (self.user(), &self.question.cluster);
         match reason {
