@@ -14,7 +14,9 @@ mod calls;
 pub mod contest;
 pub mod desired;
 pub mod kinds;
+mod levels;
 mod observed;
+mod refused;
 mod release;
 mod shared;
 mod status;
@@ -125,6 +127,12 @@ impl Identity {
     }
 }
 
+/// Runs a task that is only there beside another one.
+async fn forever(task: impl Future<Output = ()>) {
+    task.await;
+    std::future::pending().await
+}
+
 /// Keeps one worker for each cluster that has a credential.
 async fn supervise(shared: Arc<Shared>, clients: Arc<dyn HousekeepingClients>, shutdown: CancellationToken) {
     let mut changes = shared.index.subscribe();
@@ -156,8 +164,20 @@ async fn supervise(shared: Arc<Shared>, clients: Arc<dyn HousekeepingClients>, s
             let Some(client) = clients.housekeeping(name) else { continue };
             info!(cluster = %name, "controllers start");
             let stop = shutdown.child_token();
+            let (refused, end) = (shared.refused.clone(), stop.child_token());
+            let seeing = refused::watch(name.to_string(), client.clone(), refused, end);
             let worker = Worker::new(name.to_string(), identity.cluster_uid.clone(), client, shared.clone());
-            workers.insert(name.to_string(), (identity, stop.clone(), tokio::spawn(worker.run(stop))));
+            let working = tokio::spawn({
+                let stop = stop.clone();
+                // The events are seen for as long as the worker works, and no longer.
+                async move {
+                    tokio::select! {
+                        () = worker.run(stop) => {}
+                        () = forever(seeing) => {}
+                    }
+                }
+            });
+            workers.insert(name.to_string(), (identity, stop, working));
         }
         tokio::select! {
             () = shutdown.cancelled() => break,

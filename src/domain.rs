@@ -6,5 +6,6 @@ pub mod kinds;
 pub mod names;
 pub mod quantity;
 pub mod rbac;
+pub mod refusals;
 pub mod request;
 pub mod roles;

@@ -25,6 +25,7 @@ mod service {
     mod kubectls;
     mod namespaces;
     mod refusals;
+    mod refused_pods;
     mod restart;
     mod sessions;
     mod verbs;

@@ -235,8 +235,17 @@ walk_seeing() {
 	check "Who one is to the cluster" by shop-dev \
 		has 'bailiwick:user:shop-dev' has 'bailiwick:tenant' lacks 'system:masters' lacks billing \
 		-- kubectl --context shop@demo auth whoami
+	check "All of one's namespaces at once, and no other" by shop-dev has 'shop-web +web-.*Running' has 'shop-data' \
+		lacks 'billing-' lacks 'kube-system' \
+		-- kubectl --context demo get pods -A
+	check "The namespaces are one's own" by shop-dev has '^shop-web +Active' has '^shop-data +Active' \
+		lacks 'billing-' lacks 'kube-system' \
+		-- kubectl --context demo get namespaces
 	check "The quota is visible" by shop-dev has 'requests.cpu' has 'pods' \
 		-- kubectl --context shop@demo describe resourcequota
+	check "How full the project is, and what stands in the way" by shop-dev has 'Project shop: ready' has ' of ' \
+		has 'Pod Security level restricted' \
+		-- bailiwick project status shop
 	check "One person in two projects, with another role in each" by floater has 'shop@demo' has 'billing@demo' \
 		-- kubectl config get-contexts -o name
 }

@@ -52,6 +52,7 @@ pub(super) fn routes() -> Router<ApiState> {
             &under("projects/{name}/namespaces/{cluster}/{namespace}/adoption"),
             get(namespaces::adoption).post(namespaces::adopt).delete(namespaces::give_back),
         )
+        .route(&under("projects/{name}/levels/{level}"), get(namespaces::try_level))
 }
 
 /// `GET self`.

@@ -1,5 +1,7 @@
 //! `project`.
 
+mod status;
+
 use http::Method;
 use serde_json::{Value, json};
 
@@ -29,6 +31,9 @@ pub async fn run(args: ProjectArgs) -> Outcome {
                 _ if dry_run => told_adoption(&report),
                 _ => format!("{}{place} is adopted by project {project}\n", told_adoption(&report)),
             });
+        }
+        ProjectCommand::Status { project, level, output: format } => {
+            return status::run(&session::connect(&connect)?, &project, level, format).await;
         }
         ProjectCommand::Release { project, place } => {
             let path = adoption(&project, &place)?;

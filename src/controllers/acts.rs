@@ -6,6 +6,7 @@ mod own;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
@@ -16,14 +17,17 @@ use super::adoption;
 use super::calls;
 use super::desired::Place;
 use super::kinds::ObjectKind;
+use super::levels;
 use super::shared::{NamespaceState, Phase, Shared};
 use crate::clusters::names::PROJECT;
 use crate::index::Snapshot;
 use crate::records::Claim;
-use crate::resources::project::AdoptionReport;
+use crate::resources::project::{AdoptionReport, LevelReport, PodSecurityLevel};
 pub use crate::tenancy::ActError;
 use crate::tenancy::{TenancyError, ledger, names};
 
+/// Namespaces in which a level is tried at a time.
+const TRIED_AT_A_TIME: usize = 8;
 /// Longest time that an act waits for the cluster. What was begun goes on after it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -85,6 +89,13 @@ pub trait NamespaceActs: Send + Sync + 'static {
         by: &str,
         now: Timestamp,
     ) -> Result<AdoptionReport, ActError>;
+
+    /// What a Pod Security level would refuse of the Pods that are in a project's namespaces, by a dry run. Changes
+    /// nothing. A namespace of which nothing can be known says why.
+    ///
+    /// # Errors
+    /// [`TenancyError::NoProject`].
+    async fn try_level(&self, project: &str, level: PodSecurityLevel) -> Result<Vec<LevelReport>, ActError>;
 
     /// Gives back a namespace that was adopted: nothing of ours stays in it, and all else does.
     ///
@@ -189,6 +200,24 @@ impl NamespaceActs for Controllers {
         let report = self.adoption(project, cluster, namespace).await?;
         let claim = self.shared.tenancy.adopt_namespace(project, cluster, namespace, by, now).await?;
         effective(&self.shared, &claim).await.map(|_| report)
+    }
+
+    async fn try_level(&self, project: &str, level: PodSecurityLevel) -> Result<Vec<LevelReport>, ActError> {
+        let snapshot = self.shared.index.snapshot();
+        let owner = snapshot.projects.get(project).ok_or_else(|| TenancyError::NoProject(project.to_owned()))?;
+        let uid = owner.object.metadata.uid.as_deref().unwrap_or_default();
+        let claims =
+            snapshot.claims.values().filter(|claim| claim.object.project_uid == uid && !claim.object.releasing);
+        let mut places: Vec<(String, String)> =
+            claims.map(|claim| (claim.object.cluster.clone(), claim.object.namespace.clone())).collect();
+        places.sort_unstable();
+        let tried = places.into_iter().map(|(cluster, name)| {
+            let usable = snapshot.observed.get(cluster.as_str()).is_some_and(|seen| seen.usable);
+            let client = self.clients.housekeeping(&cluster).filter(|_| usable);
+            levels::tried(client, cluster, name, level).boxed()
+        });
+        let tried: Vec<_> = tried.collect();
+        Ok(futures::stream::iter(tried).buffered(TRIED_AT_A_TIME).collect().await)
     }
 
     async fn give_back(&self, project: &str, cluster: &str, namespace: &str, by: &str) -> Result<(), ActError> {

@@ -134,8 +134,13 @@ fn foreign(binding: RoleBinding) -> Option<AdoptedBinding> {
 
 /// What the API server says of the change, as a dry run: among it the Pods that the level would refuse.
 async fn warnings(client: &Client, place: &Place<'_>, seen: &DynamicObject) -> Result<Vec<String>, CallError> {
-    let uri = format!("/api/v1/namespaces/{}?dryRun=All&fieldManager={FIELD_MANAGER}", place.namespace);
-    let body = change(place, seen).to_string().into_bytes();
+    dry_run(client, place.namespace, &change(place, seen)).await
+}
+
+/// The warnings of the API server about a change of a namespace that is not made.
+pub(super) async fn dry_run(client: &Client, namespace: &str, change: &Value) -> Result<Vec<String>, CallError> {
+    let uri = format!("/api/v1/namespaces/{namespace}?dryRun=All&fieldManager={FIELD_MANAGER}");
+    let body = change.to_string().into_bytes();
     let request = Request::patch(uri)
         .header("content-type", "application/merge-patch+json")
         .body(Body::from(body))

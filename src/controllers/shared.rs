@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::contest::{Contest, Pace};
+use super::refused::Refused;
 use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::resources::project::AdoptionReport;
@@ -75,6 +76,7 @@ pub(super) struct Shared {
     pub(super) store: Arc<dyn Store>,
     pub(super) tenancy: Arc<Tenancy>,
     pub(super) pace: Pace,
+    pub(super) refused: Arc<Refused>,
     namespaces: RwLock<HashMap<String, HashMap<String, NamespaceState>>>,
     clusters: RwLock<HashMap<String, ClusterState>>,
     changes: watch::Sender<u64>,
@@ -88,8 +90,8 @@ impl Shared {
         metrics: Arc<Metrics>,
         pace: Pace,
     ) -> Self {
-        let (namespaces, clusters) = Default::default();
-        Self { index, store, tenancy, pace, metrics, namespaces, clusters, changes: watch::channel(0).0 }
+        let (namespaces, clusters, refused) = Default::default();
+        Self { index, store, tenancy, pace, metrics, refused, namespaces, clusters, changes: watch::channel(0).0 }
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
@@ -128,6 +130,7 @@ impl Shared {
 
     /// Drops what is known of a cluster that is no longer worked on.
     pub(super) fn forget(&self, cluster: &str) {
+        self.refused.forget(cluster);
         self.namespaces.write().remove(cluster);
         self.clusters.write().remove(cluster);
         self.changes.send_modify(|count| *count += 1);

@@ -128,6 +128,7 @@ fn project_status(
         if let Some(state) = state {
             (status.hard, status.used, status.opened_by) = (state.hard, state.used, state.opened_by);
             status.adoption = state.adoption;
+            status.refusals = shared.refused.of(&claim.cluster, &claim.namespace);
             let contested = state.contested.into_iter();
             status.contested = contested
                 .map(|contest| ContestedObject {
@@ -253,6 +254,7 @@ fn without_use(status: &ProjectStatus) -> ProjectStatus {
     let mut status = status.clone();
     for namespace in &mut status.namespaces {
         namespace.used.clear();
+        namespace.refusals.clear();
     }
     status
 }

@@ -123,6 +123,8 @@ pub struct Attributes<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct RuleSet {
     rules: Arc<[PolicyRule]>,
+    // In words, as each request's record has them.
+    words: Arc<[Box<str>]>,
     // group -> resource[/subresource] -> lines
     lines: HashMap<Box<str>, HashMap<Box<str>, Vec<Line>>>,
 }
@@ -152,7 +154,8 @@ impl RuleSet {
                 }
             }
         }
-        Self { rules: rules.into(), lines }
+        let words = rules.iter().map(|rule| rule.to_string().into()).collect();
+        Self { rules: rules.into(), words, lines }
     }
 
     /// The rule that permits the request, if one does. No allocation.
@@ -180,8 +183,8 @@ impl RuleSet {
     }
 
     /// A rule in one line, for audit records and explanations.
-    pub fn describe(&self, rule: RuleId) -> String {
-        self.rule(rule).map(|r| r.to_string()).unwrap_or_default()
+    pub fn describe(&self, rule: RuleId) -> &str {
+        self.words.get(usize::from(rule.0)).map(|words| &**words).unwrap_or_default()
     }
 }
 

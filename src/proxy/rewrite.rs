@@ -177,7 +177,12 @@ fn value(text: &str) -> Result<HeaderValue, UnsafeIdentity> {
 
 /// Whether the client tries to act as somebody else (`kubectl --as`), in any spelling that a server may read so.
 pub fn asks_to_impersonate(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| name.as_str().replace('_', "-").starts_with("impersonate-"))
+    let begins = |name: &HeaderName| {
+        let name = name.as_str().as_bytes();
+        let mut pairs = name.iter().zip(b"impersonate-");
+        name.len() >= "impersonate-".len() && pairs.all(|(is, wanted)| is == wanted || (*is == b'_' && *wanted == b'-'))
+    };
+    headers.keys().any(begins)
 }
 
 /// Takes out of a cluster's response what belongs to one connection only, its own `Connection` fields included.

@@ -6,6 +6,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::domain::refusals::{Finding, OverQuota};
+
 use super::Condition;
 
 /// Namespaces on one or more clusters, and the walls around them.
@@ -116,6 +118,11 @@ pub enum PodSecurityLevel {
 }
 
 impl PodSecurityLevel {
+    /// The level of a name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Privileged, Self::Baseline, Self::Restricted].into_iter().find(|level| level.as_str() == name)
+    }
+
     /// The value of the label.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -187,6 +194,9 @@ pub struct NamespaceStatus {
     /// Use against them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub used: BTreeMap<String, String>,
+    /// Pods that the cluster refused within the last hour, newest first, each cause of each object once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<Refusal>,
     /// Objects of ours in it that another applier keeps changing; they are put right ever more rarely until that stops.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contested: Vec<ContestedObject>,
@@ -196,6 +206,62 @@ pub struct NamespaceStatus {
     /// Where the project is isolated: NetworkPolicies of others that stand there and let more through.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub opened_by: Vec<String>,
+}
+
+/// Pods that a cluster refused, as the event of what wanted to make them tells it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Refusal {
+    /// Kind and name of what wanted to make them: `ReplicaSet web-7d4b9c`.
+    pub object: String,
+    /// `Quota`: used up; `Unstated`: the quota counts what containers do not state; `PodSecurity`; `Other`.
+    pub reason: String,
+    /// The resources of which too little is left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over: Vec<OverQuota>,
+    /// The resources that containers must state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unstated: Vec<String>,
+    /// The Pod Security level.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub level: String,
+    /// What the level does not let.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// How often.
+    pub count: u32,
+    /// When last, RFC 3339.
+    pub last: String,
+    /// The cluster's own words.
+    pub message: String,
+}
+
+/// What a stricter Pod Security level would refuse in a namespace, by the API server's own dry run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LevelReport {
+    /// Cluster.
+    pub cluster: String,
+    /// Namespace.
+    pub name: String,
+    /// The level that was tried.
+    pub level: String,
+    /// Pods of each kind that it would refuse.
+    #[serde(default)]
+    pub pods: Vec<LevelFindings>,
+    /// Why nothing is known, where it could not be tried.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// What a level would refuse of some Pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LevelFindings {
+    /// The Pods, in the API server's words: `web-7d4b9c (and 2 other pods)`.
+    pub pods: String,
+    /// What of them.
+    pub findings: Vec<Finding>,
 }
 
 /// What adopting a namespace that is there already means. What stands in it stays.

@@ -13,6 +13,7 @@ use super::super::rights::Rights;
 use super::super::{Answer, ApiState};
 use super::json as answer;
 use crate::controllers::ActError;
+use crate::resources::project::PodSecurityLevel;
 use crate::status::Status;
 use crate::store::Kind;
 
@@ -107,6 +108,21 @@ pub(in crate::api) async fn give_back(
     call.intend(&state).await?;
     let done = state.0.parts.namespaces.give_back(&project, &cluster, &namespace, call.user()).await;
     given_up(done, &cluster, &namespace)
+}
+
+/// `GET projects/NAME/levels/LEVEL`: what a Pod Security level would refuse of the Pods that are there.
+pub(in crate::api) async fn try_level(
+    State(state): State<ApiState>,
+    call: Call,
+    Place((project, level)): Place<(String, String)>,
+) -> Answer {
+    super::describe(&call, Kind::Project, "levels", &project);
+    let served = kinds::by_kind(Kind::Project).ok_or_else(|| Status::internal("not a served kind"))?;
+    visible(call.view(), &state, &call, served, &project)?;
+    let level = PodSecurityLevel::parse(&level)
+        .ok_or_else(|| Status::bad_request("the level is one of privileged, baseline, restricted"))?;
+    let namespaces = state.0.parts.namespaces.try_level(&project, level).await.map_err(ActError::status)?;
+    Ok(answer(StatusCode::OK, &json!({"project": project, "level": level.as_str(), "namespaces": namespaces})))
 }
 
 fn describe(call: &Call, project: &str, cluster: &str, namespace: &str, verb: &str) {

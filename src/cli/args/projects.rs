@@ -19,6 +19,25 @@ pub struct ProjectArgs {
 /// Commands on projects.
 #[derive(Debug, Subcommand)]
 pub enum ProjectCommand {
+    /// How a project is doing: its namespaces, their quota, Pods that were refused, and what to do about it.
+    ///
+    /// Refused Pods are told for as long as their clusters keep the events, which is an hour. What a stricter Pod Security
+    /// level would refuse is the clusters' own answer to a dry run; nothing is changed.
+    #[command(after_help = "\
+Examples:
+  bailiwick project status shop
+  bailiwick project status shop --level restricted
+  bailiwick project status shop -o json")]
+    Status {
+        /// Project.
+        project: String,
+        /// Pod Security level to try; otherwise the one above that which is enforced.
+        #[arg(long, value_parser = ["privileged", "baseline", "restricted"])]
+        level: Option<String>,
+        /// Output format.
+        #[arg(long, short, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
     /// Namespaces of projects.
     #[command(visible_alias = "ns")]
     Namespace {

@@ -212,6 +212,8 @@ fn housekeeping(options: &ManifestOptions) -> Value {
         json!({"apiGroups": [""], "resources": ["namespaces", "resourcequotas", "limitranges"], "verbs": verbs}),
         json!({"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": verbs}),
         json!({"apiGroups": [RBAC], "resources": ["rolebindings"], "verbs": verbs}),
+        // Refused Pods are told by the events of what wanted to make them.
+        json!({"apiGroups": [""], "resources": ["events"], "verbs": READ}),
     ];
     if options.guarded() {
         let more = [&["bind", "escalate"][..], write].concat();

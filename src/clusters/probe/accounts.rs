@@ -18,13 +18,14 @@ const NOBODY: &str = "bailiwick:user:.probe";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// What housekeeping needs: group, resource, verbs.
-const NEEDED: [(&str, &str, &[&str]); 8] = [
+const NEEDED: [(&str, &str, &[&str]); 9] = [
     ("", "namespaces", &["get", "list", "watch", "create", "update", "patch", "delete"]),
     ("", "resourcequotas", &["get", "list", "watch", "create", "update", "patch", "delete"]),
     ("", "limitranges", &["get", "list", "watch", "create", "update", "patch", "delete"]),
     ("networking.k8s.io", "networkpolicies", &["get", "list", "watch", "create", "update", "patch", "delete"]),
     (RBAC, "rolebindings", &["get", "list", "watch", "create", "update", "patch", "delete"]),
     (RBAC, "clusterroles", &["get", "list", "watch", "create", "update", "patch", "delete", "bind", "escalate"]),
+    ("", "events", &["get", "list", "watch"]),
     ("admissionregistration.k8s.io", "validatingadmissionpolicies", &["get", "list", "watch"]),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", &["get", "list", "watch"]),
 ];

@@ -68,7 +68,7 @@ pub(super) fn describe(decision: &Decision, what: &mut What) {
         Right::Rule { grant, role, rule } => {
             what.grant = grant.name.to_string();
             what.role = role.name.to_string();
-            what.rule = role.rules.describe(*rule);
+            role.rules.describe(*rule).clone_into(&mut what.rule);
         }
         Right::Namespaces { grant, role } => {
             what.grant = grant.name.to_string();
