@@ -36,3 +36,8 @@ pub mod config;
 pub mod listener;
 pub mod serve;
 pub mod tls;
+
+/// What the fuzz targets run on; see `fuzz/README.md`.
+#[cfg(test)]
+#[path = "../fuzz/driver.rs"]
+mod fuzz;

@@ -202,6 +202,10 @@ impl<'de> Visitor<'de> for StrictVisitor {
 }
 
 #[cfg(test)]
+#[path = "../../fuzz/targets/body.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -23,6 +23,9 @@ use crate::store::{Entry, Key, Kind, Revision, StoreError};
 const PATCH_TRIES: usize = 5;
 /// Most operations of a JSON patch, as Kubernetes has it.
 const MAX_PATCH_OPERATIONS: usize = 10_000;
+/// Deepest that a JSON patch may make an object, in levels. Ours are far flatter. Bodies are bounded where they are read,
+/// but operations add up, and what writes and reads values goes as deep as they are.
+const MAX_DEPTH: usize = 100;
 
 /// `POST /apis/bailiwick.dev/v1alpha1/RESOURCE`.
 pub(super) async fn create(
@@ -296,6 +299,9 @@ fn apply(format: Format, patch: &Value, current: &Value, served: &Served, name: 
         return Err(Status::too_large(format!("a JSON patch may have at most {MAX_PATCH_OPERATIONS} operations")));
     }
     for operation in patch.0 {
+        if deepened(&operation, &document) > MAX_DEPTH {
+            return Err(Status::too_large(format!("the patched object is deeper than {MAX_DEPTH} levels")));
+        }
         // Copies of copies grow without bound; the document is measured after each.
         let grows = matches!(operation, json_patch::PatchOperation::Copy(_));
         json_patch::patch(&mut document, &[operation]).map_err(|e| {
@@ -307,6 +313,35 @@ fn apply(format: Format, patch: &Value, current: &Value, served: &Served, name: 
         }
     }
     Ok(document)
+}
+
+/// How deep an operation makes the document where it puts something.
+fn deepened(operation: &json_patch::PatchOperation, document: &Value) -> usize {
+    use json_patch::PatchOperation::{Add, Copy, Move, Remove, Replace, Test};
+    let moved = |from: &str| document.pointer(from).map_or(0, depth);
+    let (path, below) = match operation {
+        Add(add) => (add.path.as_str(), depth(&add.value)),
+        Replace(replace) => (replace.path.as_str(), depth(&replace.value)),
+        Copy(copy) => (copy.path.as_str(), moved(copy.from.as_str())),
+        Move(moving) => (moving.path.as_str(), moved(moving.from.as_str())),
+        Remove(_) | Test(_) => return 0,
+    };
+    path.matches('/').count() + below
+}
+
+/// Levels of a value, counted without going down into it: it may be deep.
+fn depth(value: &Value) -> usize {
+    let mut open = vec![(value, 0)];
+    let mut most = 0;
+    while let Some((value, level)) = open.pop() {
+        most = most.max(level);
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
+            Value::Object(members) => open.extend(members.values().map(|member| (member, level + 1))),
+            _ => {}
+        }
+    }
+    most
 }
 
 fn refuse_dying(served: &Served, name: &str, view: View<'_>, referred: &[(Kind, String)]) -> Result<(), Status> {
@@ -380,3 +415,7 @@ pub(super) fn store_status(served: &Served, name: &str, error: StoreError) -> St
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../fuzz/targets/patch.rs"]
+mod fuzz;

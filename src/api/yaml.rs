@@ -79,7 +79,20 @@ fn text(string: &str) -> String {
         && string.ends_with(|c: char| c.is_ascii_alphanumeric())
         && string.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/' | b'@'))
         && !WORDS.contains(&string.to_ascii_lowercase().as_str());
-    if plain { string.to_owned() } else { Value::from(string).to_string() }
+    if plain {
+        return string.to_owned();
+    }
+    // JSON lets characters stand plainly that YAML takes in escapes only.
+    let quoted = Value::from(string).to_string();
+    quoted.chars().fold(String::with_capacity(quoted.len()), |mut out, c| {
+        match c {
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => out.push(c),
+        }
+        out
+    })
 }
 
 #[cfg(test)]
@@ -95,6 +108,7 @@ mod tests {
             "i": true, "j": null, "k": [], "l": {}, "m": "~", "n": "1.30", "o": "# no", "p": "2026-01-01",
             "list": [{"name": "on", "deep": {"x": [1, "2"], "y": {}}}, "s", [1, ["a"]], {}],
             "on": {"- ": "- x"}, "shop@east": "shop@east", "u": "https://example.com/x", "é": "ü",
+            "v": "\u{7f}\u{85}\u{feff}\u{2028}\0",
         });
         let back: Value = serde_saphyr::from_str(&to_yaml(&value)).unwrap();
         assert_eq!(back, value);

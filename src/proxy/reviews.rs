@@ -262,3 +262,7 @@ fn rendered(held: &Held, rule: &PolicyRule, read_only: bool, reach: &dyn Fn(&str
     }
     Some(json!({"apiGroups": groups, "resources": resources, "verbs": verbs, "resourceNames": rule.resource_names}))
 }
+
+#[cfg(test)]
+#[path = "../../fuzz/targets/reviews.rs"]
+mod fuzz;

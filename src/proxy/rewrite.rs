@@ -200,6 +200,10 @@ pub fn to_client(headers: &mut HeaderMap) {
 }
 
 #[cfg(test)]
+#[path = "../../fuzz/targets/rewrite.rs"]
+pub(crate) mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

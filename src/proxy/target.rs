@@ -52,6 +52,10 @@ fn raw_tail(path: &str, consumed: usize) -> &str {
 }
 
 #[cfg(test)]
+#[path = "../../fuzz/targets/target.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -11,8 +11,6 @@ mod people;
 mod projects;
 mod quota;
 mod rules;
-#[cfg(test)]
-mod tests;
 mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -328,3 +326,9 @@ fn wanted_clusters(
     });
     wanted.collect()
 }
+
+#[cfg(test)]
+#[path = "../../../fuzz/targets/import.rs"]
+mod fuzz;
+#[cfg(test)]
+mod tests;

@@ -309,6 +309,10 @@ pub fn expired(why: &str) -> Bytes {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/targets/watch.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 

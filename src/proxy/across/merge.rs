@@ -150,6 +150,10 @@ pub fn merged(documents: &[Document], revision: &str, proceed: &str) -> Result<V
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/targets/list.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};

@@ -78,6 +78,10 @@ impl Tokens {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/targets/tokens.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -163,3 +163,7 @@ async fn whole_body(
         Err(_) => Err(refusal(reason, Status::timeout(format!("the {what} did not arrive in time")))),
     }
 }
+
+#[cfg(test)]
+#[path = "../../../fuzz/targets/credential.rs"]
+mod fuzz;
