@@ -7,6 +7,7 @@
 mod across;
 pub mod body;
 mod budget;
+pub mod changes;
 pub mod decide;
 pub mod explain;
 #[cfg(test)]

@@ -314,6 +314,14 @@ walk_projects() {
 walk_administration() {
 	check "They are gone from the cluster, and the project is as it should be" by admin has 'condition met' \
 		-- kubectl wait --for=condition=Ready project/shop --timeout=30s
+	check "A member makes a namespace with kubectl" by shop-dev has 'namespace/shop-lab created' \
+		-- kubectl --context demo create namespace shop-lab
+	check "and works in it at once" by shop-dev has 'created' \
+		-- kubectl --context demo -n shop-lab create configmap first --from-literal=a=b
+	check "A name outside of the prefix is refused with the prefix" by shop-dev want 1 has 'Forbidden' has '"shop-"' \
+		-- kubectl --context demo create namespace lab
+	check "and owners delete what was made so" by shop-owner has 'deleted' \
+		-- kubectl --context demo delete namespace shop-lab
 	check "The platform with plain kubectl" by admin has 'shop +.*True' has 'billing +.*True' \
 		-- kubectl get projects
 	check "An auditor reads everything" by auditor has '^shop ' has '^billing ' -- bailiwick get projects

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::questions::{METADATA, OBJECT, STATUS, UNKNOWN};
 use crate::domain::quantity::check_quota;
-use crate::resources::project::{NetworkIsolation, PodSecurity, ProjectCluster};
+use crate::resources::project::{Changes, NetworkIsolation, PodSecurity, ProjectCluster};
 use crate::resources::{AccessRoleSpec, ClusterSpec, GrantSpec, ProjectSpec, TeamSpec, UserSpec};
 use crate::store::Kind;
 
@@ -209,11 +209,13 @@ fn wall<T: Ord>(old: T, new: T, classes: &mut Classes) {
 }
 
 fn place_change(old: &ProjectCluster, new: &ProjectCluster, classes: &mut Classes) {
-    let ProjectCluster { cluster, namespaces, prefix, max_namespaces, quota, shares } = new;
+    let ProjectCluster { cluster, namespaces, prefix, max_namespaces, changes, git, quota, shares } = new;
     let moved = old.cluster != *cluster || old.prefix != *prefix || old.max_namespaces != *max_namespaces;
     touch("project.placement", moved, classes);
     touch("project.namespaces", old.namespaces != *namespaces, classes);
     touch("project.shares", old.shares != *shares, classes);
+    wall(old.changes, *changes, classes);
+    touch("project.presentation", old.git != *git && *changes == Changes::Git, classes);
     if old.quota != *quota {
         touch("project.quota", !is_lower(&old.quota, quota), classes);
         touch("project.quota.lower", is_lower(&old.quota, quota), classes);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::changes::{self, ByGit};
 use super::namespaces::right;
 use super::resolve::{self, Place, Resolved};
 use crate::domain::names::TENANT_GROUP;
@@ -243,6 +244,9 @@ fn create_namespace(ctx: &Context<'_>, request: &ResourceRequest) -> Result<Righ
         let status = Status::new(http::StatusCode::CONFLICT, "AlreadyExists", message);
         return Err(Refusal { reason: "namespace-exists", status: about(request, status) });
     }
+    if let Some(by_git) = right::creations_held_back(ctx, &request.name) {
+        return Err(changed_by_git(ctx, request, by_git));
+    }
     let message = format!(
         "{}: {} may not make namespaces on cluster {:?}{}; owners and members of a whole project may, and its owner can \
          grant that; {}",
@@ -260,12 +264,26 @@ fn delete_namespace(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Res
     if let Some(right::Candidate { grant, role, .. }) = right::candidate(ctx, project, "delete") {
         return Ok(Right::Namespaces { grant, role });
     }
+    if let Some(by_git) = right::held_back(ctx, project, "delete") {
+        return Err(changed_by_git(ctx, request, by_git));
+    }
     let message = format!(
         "{}: {} may not delete namespaces of project {project:?}; its owners may",
         forbidden(request),
         ctx.asker.name()
     );
     Err(Refusal { reason: "no-namespace-right", status: refused(request, message) })
+}
+
+fn changed_by_git(ctx: &Context<'_>, request: &ResourceRequest, by_git: ByGit<'_>) -> Refusal {
+    let message = format!(
+        "{}: {} may not {} it by hand; {}",
+        forbidden(request),
+        ctx.asker.name(),
+        request.verb.as_str(),
+        by_git.instead()
+    );
+    Refusal { reason: "changes-by-git", status: refused(request, message) }
 }
 
 fn read_only(request: &ResourceRequest) -> Refusal {
@@ -297,10 +315,22 @@ fn namespaced(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved)
         );
         return Err(Refusal { reason: "group-out-of-reach", status: refused(request, message) });
     }
+    let by_git = changes::by_git(&resolved.project.object, ctx.place.cluster, ctx.asker.user);
+    let by_git = by_git.filter(|_| request.mutates());
+    let mut held_back = None;
     for held in &resolved.held {
-        if let Some(rule) = role_permits(&held.role, request) {
-            return Ok(Right::Rule { grant: held.grant.clone(), role: held.role.clone(), rule });
+        let Some(rule) = role_permits(&held.role, request) else { continue };
+        let grant = match by_git {
+            None => Some(&held.grant),
+            Some(_) => held.temporary.as_ref(),
+        };
+        match grant {
+            Some(grant) => return Ok(Right::Rule { grant: grant.clone(), role: held.role.clone(), rule }),
+            None => held_back = by_git,
         }
+    }
+    if let Some(by_git) = held_back {
+        return Err(changed_by_git(ctx, request, by_git));
     }
     let roles = resolved.held.iter().map(|h| &*h.role.name).collect::<Vec<_>>().join(", ");
     let project = &resolved.claim.object.project;

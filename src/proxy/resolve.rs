@@ -33,6 +33,8 @@ pub struct Held {
     pub grant: Arc<GrantEntry>,
     /// The role.
     pub role: Arc<CompiledRole>,
+    /// A grant of the role that ends by itself: this one, or another one beside it.
+    pub temporary: Option<Arc<GrantEntry>>,
     /// The group that carries the role in the cluster.
     pub group: Arc<str>,
 }
@@ -261,16 +263,28 @@ fn roles_in(snapshot: &Snapshot, holder: Holder<'_>, namespace: &str, ground: Gr
     let mut held: Vec<Held> = vec![];
     let mut hold = |grant: &Arc<GrantEntry>| {
         if let Some(group) = group_of(grant, namespace, ground)
-            && held.iter().all(|known| known.group != *group)
             && let Some(role) = snapshot.roles.get(grant.object.spec.role.as_str())
         {
-            held.push(Held { grant: grant.clone(), role: role.clone(), group: group.clone() });
+            match held.iter_mut().find(|known| known.group == *group) {
+                Some(known) if known.temporary.is_none() => known.temporary = temporary(grant),
+                Some(_) => {}
+                None => held.push(Held {
+                    grant: grant.clone(),
+                    role: role.clone(),
+                    temporary: temporary(grant),
+                    group: group.clone(),
+                }),
+            }
         }
         ControlFlow::Continue(())
     };
     holder.on(ground.project, &mut hold);
     holder.on(ground.cluster, &mut hold);
     held
+}
+
+fn temporary(grant: &Arc<GrantEntry>) -> Option<Arc<GrantEntry>> {
+    grant.expires_at.is_some().then(|| grant.clone())
 }
 
 /// The group that carries a grant's role in a namespace; `None` where the grant does not reach there. The UID in it is
@@ -307,7 +321,7 @@ pub fn by_grant(snapshot: &Snapshot, grant: &Arc<GrantEntry>, place: Place<'_>, 
     let ground = ground(snapshot, place, owned_claim(snapshot, place)?)?;
     let group = group_of(grant, place.namespace, ground)?.clone();
     let role = snapshot.roles.get(grant.object.spec.role.as_str())?.clone();
-    let held = vec![Held { grant: grant.clone(), role, group }];
+    let held = vec![Held { grant: grant.clone(), role, temporary: temporary(grant), group }];
     let Ground { project, claim, .. } = ground;
     snapshot.in_force(grant, now).then(|| Resolved { project: project.object.clone(), claim: claim.clone(), held })
 }

@@ -9,10 +9,11 @@ pub(super) mod protobuf;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::changes;
 use super::decide::{Context, Decide, SELF_REVIEWS};
 use super::explain::{self, Permitted};
 use super::namespaces::right;
-use super::resolve::{self, Held, Place};
+use super::resolve::{self, Held, Place, Resolved};
 use crate::domain::rbac::{Attributes, PolicyRule};
 use crate::domain::request::{self, INTERACTIVE, RequestInfo, ResourceRequest, Verb};
 use crate::domain::roles::TENANT_READABLE;
@@ -207,10 +208,10 @@ pub fn rules(ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Value
     let resolved = resolve::namespace(ctx.snapshot, ctx.asker.user, ctx.asker.scopes, place, ctx.now);
     let reach = |group: &str| ctx.snapshot.within_reach(ctx.place.cluster, group);
     let mut rules: Vec<Value> = vec![];
-    for held in resolved.iter().flat_map(|r| &r.held) {
-        rules.extend(
-            held.role.rules.rules().iter().filter_map(|rule| rendered(held, rule, ctx.asker.scopes.read_only, &reach)),
-        );
+    let by_git = |r: &Resolved| changes::by_git(&r.project.object, ctx.place.cluster, ctx.asker.user).is_some();
+    for (resolved, held) in resolved.iter().flat_map(|r| r.held.iter().map(move |held| (r, held))) {
+        let read_only = ctx.asker.scopes.read_only || (held.temporary.is_none() && by_git(resolved));
+        rules.extend(held.role.rules.rules().iter().filter_map(|rule| rendered(held, rule, read_only, &reach)));
     }
     let mut own = |verb: &str, names: Value| {
         let rule = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": [verb], "resourceNames": names});

@@ -242,8 +242,13 @@ impl Proxy {
 
         let upstream = self.upstream(&target.cluster)?;
         let impersonation = snapshot.observed.get(target.cluster.as_str()).map(|o| o.impersonation).unwrap_or_default();
-        let head = self.head(&request, &target, &upstream, &caller, &decision, impersonation, upgrade, id)?;
+        let mut head = self.head(&request, &target, &upstream, &caller, &decision, impersonation, upgrade, id)?;
         drop(snapshot);
+        if body.is_some() {
+            // What was read here goes on in its own length, which need not be the one that the client said.
+            head.headers_mut().remove(header::CONTENT_LENGTH);
+            head.headers_mut().remove(header::CONTENT_ENCODING);
+        }
 
         if mutates {
             self.audit.intent(id, Surface::Kube, &seen.what).await.map_err(|why| {

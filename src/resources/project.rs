@@ -68,12 +68,47 @@ pub struct ProjectCluster {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000))]
     pub max_namespaces: Option<u32>,
+    /// By what the project's namespaces here are changed.
+    #[serde(default, skip_serializing_if = "Changes::is_anyones")]
+    pub changes: Changes,
+    /// Where to change them instead; with `changes: git`, and only then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSource>,
     /// Hard limits of the whole project on this cluster, in ResourceQuota's keys (`requests.cpu`, `pods`, …).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub quota: BTreeMap<String, String>,
     /// Shares of single namespaces, by namespace and key; what is absent gets limit ÷ `maxNamespaces`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shares: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// By what a project's namespaces on a cluster are changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Changes {
+    /// By everybody whose role permits it.
+    #[default]
+    Anyone,
+    /// By machines. People read; to write, exec, attach or forward a port they need a grant with `expiresAt`.
+    Git,
+}
+
+impl Changes {
+    fn is_anyones(&self) -> bool {
+        *self == Self::Anyone
+    }
+}
+
+/// Where the manifests are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GitSource {
+    /// Repository, as people find it; without a credential.
+    #[schemars(length(min = 1, max = 256))]
+    pub repository: String,
+    /// Folder or file in it.
+    #[schemars(length(min = 1, max = 256))]
+    pub path: String,
 }
 
 /// Levels of <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.

@@ -16,6 +16,7 @@ use bailiwick::identity::tokens;
 use bailiwick::index::{Index, Observation, ObservedCluster};
 use bailiwick::listener::{self, Doors};
 use bailiwick::metrics::Metrics;
+use bailiwick::proxy::namespaces::{NewNamespace, OwnNamespaces};
 use bailiwick::proxy::{Proxy, ProxyParts, ProxySettings};
 use bailiwick::records::{Claim, ClaimOrigin, TokenRecord, TokenScopes};
 use bailiwick::resources::cluster::DirectConnection;
@@ -23,6 +24,7 @@ use bailiwick::resources::token::Audience;
 use bailiwick::store::sealed::{Binding, Sealer};
 use bailiwick::store::sqlite::{SqliteSettings, SqliteStore};
 use bailiwick::store::{Key, Kind, Revision, Store};
+use bailiwick::tenancy::ActError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -31,6 +33,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody}
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
@@ -70,11 +73,36 @@ pub struct World {
     pub seen: Seens,
     pub wholes: Wholes,
     pub token: String,
+    pub acts: Arc<Acts>,
     connector: TlsConnector,
     audit_dir: std::path::PathBuf,
     audit: Arc<Audit>,
     shutdown: CancellationToken,
     _dir: tempfile::TempDir,
+}
+
+/// Records which acts on namespaces would be done, and does none.
+#[derive(Default)]
+pub struct Acts {
+    pub created: Mutex<Vec<NewNamespace>>,
+    pub deleted: Mutex<Vec<String>>,
+}
+
+#[async_trait::async_trait]
+impl OwnNamespaces for Acts {
+    async fn check(&self, _: &NewNamespace, _: Timestamp) -> Result<(), ActError> {
+        Ok(())
+    }
+
+    async fn create(&self, wanted: &NewNamespace, _: Timestamp) -> Result<(), ActError> {
+        self.created.lock().push(wanted.clone());
+        Err(ActError::NotYet("it is only recorded".to_owned()))
+    }
+
+    async fn delete(&self, _: &str, _: &str, namespace: &str, _: &str) -> Result<(), ActError> {
+        self.deleted.lock().push(namespace.to_owned());
+        Err(ActError::NotYet("it is only recorded".to_owned()))
+    }
 }
 
 struct One(Arc<Upstream>);
@@ -132,6 +160,7 @@ impl World {
             credential_from: None,
         })
         .unwrap();
+        let acts = Arc::new(Acts::default());
         let audit_dir = dir.path().join("audit");
         let metrics = Arc::new(Metrics::new());
         let audit = Audit::open(&audit_dir, AuditSettings::default()).unwrap();
@@ -142,7 +171,7 @@ impl World {
             metrics: metrics.clone(),
             last_used: Arc::new(LastUsed::new(store.clone(), index.clone())),
             settings,
-            namespaces: None,
+            namespaces: Some(acts.clone()),
         });
         tokio::spawn(proxy.clone().judge());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -162,6 +191,7 @@ impl World {
             seen,
             wholes,
             token: String::new(),
+            acts,
             connector: pki.connector(&[b"http/1.1"]),
             audit_dir,
             audit,

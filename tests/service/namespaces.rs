@@ -256,3 +256,58 @@ fn what_kubectl_says_of_the_right_is_what_is_done() {
     let list = site.run(&member, CLUSTER, &["auth", "can-i", "--list", "-n", "nscan-declared"]).ok();
     assert!(list.lines().any(|line| line.starts_with("namespaces") && line.contains("create")), "{list}");
 }
+
+/// The same through kubectl: who works by hand needs a grant that ends.
+#[test]
+fn where_git_changes_things_people_read() {
+    let (site, _guard) = site();
+    let object = json!({
+        "apiVersion": "bailiwick.dev/v1alpha1", "kind": "Project", "metadata": {"name": "nsgit"},
+        "spec": {"clusters": [{
+            "cluster": CLUSTER, "namespaces": ["nsgit-live"], "prefix": "nsgit-", "maxNamespaces": 4, "changes": "git",
+            "git": {"repository": "https://git.example.com/nsgit", "path": "live/"},
+        }]},
+    });
+    site.apply(&object.to_string());
+    site.project_ready("nsgit");
+    let person = |name: &str, role: &str| {
+        let user =
+            json!({"apiVersion": "bailiwick.dev/v1alpha1", "kind": "User", "metadata": {"name": name}, "spec": {}});
+        site.apply(&format!("{user}\n---\n{}", grant(name, role, "nsgit")));
+        site.kubeconfig_of(name)
+    };
+    let owner = person("nsgit-owner", "owner");
+    let machine = site.machine("nsgit-argo", &[("member", "nsgit")]);
+    let live = ["-n", "nsgit-live"];
+    let run = |person: &Person, args: &[&str]| site.run(person, CLUSTER, &[&live, args].concat());
+    site.busy_pod("nsgit-live");
+    let instead = ["changed by Git", "live/ in https://git.example.com/nsgit", "spec.expiresAt"];
+    run(&owner, &["get", "pods,secrets"]).ok();
+    for args in [
+        &["create", "configmap", "x"][..],
+        &["delete", "pod", "busy"],
+        &["exec", "busy", "--", "true"],
+        &["port-forward", "pod/busy", ":80"],
+        &["create", "namespace", "nsgit-new"],
+        &["label", "namespace", "nsgit-live", "tenant.bailiwick.dev/a=b"],
+        &["run", "x", "--image", "example.com/busy:1", "--dry-run=server"],
+    ] {
+        has(&run(&owner, args).fails(), &instead);
+    }
+    has(&run(&owner, &["auth", "can-i", "create", "configmaps"]).text(), &["no"]);
+    has(&run(&owner, &["auth", "can-i", "create", "namespaces"]).text(), &["no"]);
+    has(&run(&owner, &["auth", "can-i", "list", "configmaps"]).text(), &["yes"]);
+    run(&machine, &["create", "configmap", "from-git"]).ok();
+    run(&machine, &["create", "namespace", "nsgit-argo"]).ok();
+    let mut ending = grant("nsgit-owner", "owner", "nsgit");
+    ending["metadata"]["name"] = json!("nsgit-owner-today");
+    ending["spec"]["expiresAt"] = json!("2099-01-01T00:00:00Z");
+    ending["spec"]["reason"] = json!("an incident");
+    site.apply(&ending.to_string());
+    run(&owner, &["create", "configmap", "by-hand"]).ok();
+    has(&run(&owner, &["auth", "can-i", "create", "configmaps"]).text(), &["yes"]);
+    run(&owner, &["create", "namespace", "nsgit-new"]).ok();
+    site.admin(&["delete", "grant", "nsgit-owner-today"]).ok();
+    has(&run(&owner, &["delete", "configmap", "by-hand"]).fails(), &instead);
+    has(&run(&owner, &["delete", "namespace", "nsgit-new"]).fails(), &instead);
+}

@@ -67,6 +67,15 @@ fn each_field_of_a_place_has_its_class() {
     ] {
         assert_eq!(project(place(json!({})), place(change.clone())), [class], "{change}");
     }
+    let git = json!({"changes": "git", "git": {"repository": "https://git.example.com/shop", "path": "prod"}});
+    let other = json!({"changes": "git", "git": {"repository": "https://git.example.com/shop", "path": "live"}});
+    for (old, new, classes) in [
+        (json!({}), git.clone(), &["project.presentation", "project.security.tighten"][..]),
+        (git.clone(), json!({}), &["project.security"]),
+        (git.clone(), other, &["project.presentation"]),
+    ] {
+        assert_eq!(project(place(old), place(new.clone())), classes, "{new}");
+    }
     // A quota cannot be shed by moving its place about.
     let two = json!({"clusters": [{"cluster": "east", "quota": {"pods": "1"}}, {"cluster": "west"}]});
     let turned = json!({"clusters": [{"cluster": "west"}, {"cluster": "east"}]});

@@ -6,13 +6,17 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::super::body::Payload;
-use super::super::call::{Call, Place};
+use super::super::call::{Call, Place as InPath};
 use super::super::kinds;
 use super::super::read::visible;
 use super::super::rights::Rights;
 use super::super::{Answer, ApiState};
 use super::json as answer;
 use crate::controllers::ActError;
+use crate::domain::request::{RequestInfo, ResourceRequest};
+use crate::proxy::decide::{Asker, Context};
+use crate::proxy::namespaces::right;
+use crate::proxy::resolve::Place;
 use crate::resources::project::PodSecurityLevel;
 use crate::status::Status;
 use crate::store::Kind;
@@ -31,15 +35,17 @@ struct Create {
 pub(in crate::api) async fn create(
     State(state): State<ApiState>,
     call: Call,
-    Place(project): Place<String>,
+    InPath(project): InPath<String>,
     payload: Payload,
 ) -> Answer {
     let Create { cluster, name, from } = payload.request()?;
     let verb = if from.is_some() { "move" } else { "create" };
     permit(&call, &state, &project, &cluster, &name, verb)?;
+    by_hand(&call, &project, &cluster, verb)?;
     if let Some(from) = &from {
         // To take it out of a project needs the same right there.
         permit(&call, &state, from, &cluster, &name, verb)?;
+        by_hand(&call, from, &cluster, verb)?;
         describe(&call, &project, &cluster, &name, verb);
     }
     call.intend(&state).await?;
@@ -63,9 +69,10 @@ pub(in crate::api) async fn create(
 pub(in crate::api) async fn release(
     State(state): State<ApiState>,
     call: Call,
-    Place((project, cluster, namespace)): Place<(String, String, String)>,
+    InPath((project, cluster, namespace)): InPath<(String, String, String)>,
 ) -> Answer {
     permit(&call, &state, &project, &cluster, &namespace, "delete")?;
+    by_hand(&call, &project, &cluster, "delete")?;
     call.intend(&state).await?;
     let done = state.0.parts.namespaces.delete(&project, &cluster, &namespace, call.user()).await;
     given_up(done, &cluster, &namespace)
@@ -75,7 +82,7 @@ pub(in crate::api) async fn release(
 pub(in crate::api) async fn adoption(
     State(state): State<ApiState>,
     call: Call,
-    Place((project, cluster, namespace)): Place<(String, String, String)>,
+    InPath((project, cluster, namespace)): InPath<(String, String, String)>,
 ) -> Answer {
     permit(&call, &state, &project, &cluster, &namespace, "adopt")?;
     let report = state.0.parts.namespaces.adoption(&project, &cluster, &namespace).await.map_err(ActError::status)?;
@@ -86,9 +93,10 @@ pub(in crate::api) async fn adoption(
 pub(in crate::api) async fn adopt(
     State(state): State<ApiState>,
     call: Call,
-    Place((project, cluster, namespace)): Place<(String, String, String)>,
+    InPath((project, cluster, namespace)): InPath<(String, String, String)>,
 ) -> Answer {
     permit(&call, &state, &project, &cluster, &namespace, "adopt")?;
+    by_hand(&call, &project, &cluster, "adopt")?;
     call.intend(&state).await?;
     let acts = &state.0.parts.namespaces;
     let report = acts
@@ -102,9 +110,10 @@ pub(in crate::api) async fn adopt(
 pub(in crate::api) async fn give_back(
     State(state): State<ApiState>,
     call: Call,
-    Place((project, cluster, namespace)): Place<(String, String, String)>,
+    InPath((project, cluster, namespace)): InPath<(String, String, String)>,
 ) -> Answer {
     permit(&call, &state, &project, &cluster, &namespace, "delete")?;
+    by_hand(&call, &project, &cluster, "delete")?;
     call.intend(&state).await?;
     let done = state.0.parts.namespaces.give_back(&project, &cluster, &namespace, call.user()).await;
     given_up(done, &cluster, &namespace)
@@ -114,7 +123,7 @@ pub(in crate::api) async fn give_back(
 pub(in crate::api) async fn try_level(
     State(state): State<ApiState>,
     call: Call,
-    Place((project, level)): Place<(String, String)>,
+    InPath((project, level)): InPath<(String, String)>,
 ) -> Answer {
     super::describe(&call, Kind::Project, "levels", &project);
     let served = kinds::by_kind(Kind::Project).ok_or_else(|| Status::internal("not a served kind"))?;
@@ -150,6 +159,24 @@ fn permit(
     let object = visible(call.view(), state, call, served, project)?;
     let rights = Rights { view: call.view(), caller: &call.caller, access: &state.0.parts.access };
     rights.check_namespace(verb, &object)
+}
+
+/// Where Git changes what the project has on the cluster, people need a grant that ends here as in the cluster.
+fn by_hand(call: &Call, project: &str, cluster: &str, verb: &str) -> Result<(), Status> {
+    let asked = ResourceRequest::asked("create", "", "v1", "namespaces", "", "", "");
+    let ctx = Context {
+        snapshot: call.view().snapshot,
+        asker: Asker { user: &call.caller.user.object, scopes: &call.caller.token.record.scopes },
+        place: Place { cluster, project: None, namespace: "" },
+        request: &RequestInfo::Resource(asked.unwrap_or_default()),
+        now: call.view().now,
+    };
+    match right::held_back(&ctx, project, verb) {
+        None => Ok(()),
+        Some(by_git) => {
+            Err(Status::forbidden(format!("you may not {verb} namespaces here by hand; {}", by_git.instead())))
+        }
+    }
 }
 
 fn given_up(done: Result<(), ActError>, cluster: &str, namespace: &str) -> Answer {

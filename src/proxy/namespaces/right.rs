@@ -8,10 +8,12 @@ use std::sync::Arc;
 use crate::access::{Access, role_by};
 use crate::domain::request::ResourceRequest;
 use crate::index::GrantEntry;
+use crate::proxy::changes::{self, ByGit};
 use crate::proxy::decide::Context;
 use crate::proxy::resolve::{self, Place};
 use crate::resources::grant::TargetKind;
 use crate::resources::project::ProjectCluster;
+use crate::tenancy::names;
 
 /// A project where the caller may do an act on namespaces.
 #[derive(Debug, Clone)]
@@ -36,6 +38,26 @@ impl Candidate<'_> {
 
 /// The right to `create` or `delete` namespaces of one project on the cluster of the request.
 pub fn candidate<'a>(ctx: &Context<'a>, project: &str, verb: &str) -> Option<Candidate<'a>> {
+    looked_at(ctx, project, verb)?.ok()
+}
+
+/// Where only Git keeps the caller from the right to `create` or `delete` namespaces of a project.
+pub fn held_back<'a>(ctx: &Context<'a>, project: &str, verb: &str) -> Option<ByGit<'a>> {
+    looked_at(ctx, project, verb)?.err()
+}
+
+/// As [`held_back`], for a name of any project of the caller's; an empty one is of each.
+pub fn creations_held_back<'a>(ctx: &Context<'a>, name: &str) -> Option<ByGit<'a>> {
+    named(ctx).into_iter().find_map(|project| {
+        let by_git = held_back(ctx, project, "create")?;
+        let spec = &ctx.snapshot.projects.get(project)?.object.spec;
+        let place = spec.clusters.iter().find(|place| place.cluster == ctx.place.cluster)?;
+        (name.is_empty() || names::origin(project, place, name).is_ok()).then_some(by_git)
+    })
+}
+
+/// The right, or what else it needs; `None` where there is none.
+fn looked_at<'a>(ctx: &Context<'a>, project: &str, verb: &str) -> Option<Result<Candidate<'a>, ByGit<'a>>> {
     let (name, stored) = ctx.snapshot.projects.get_key_value(project)?;
     let metadata = &stored.object.metadata;
     let open = metadata.deletion_timestamp.is_none()
@@ -48,15 +70,35 @@ pub fn candidate<'a>(ctx: &Context<'a>, project: &str, verb: &str) -> Option<Can
     let place = stored.object.spec.clusters.iter().find(|place| place.cluster == ctx.place.cluster)?;
     // Without the rules nothing is allowed; the service does not start without them.
     let access = Access::shared().ok()?;
-    let (grant, role) = ctx.snapshot.holdings(ctx.asker.user, ctx.now).find_map(|grant| {
+    let mut rights = ctx.snapshot.holdings(ctx.asker.user, ctx.now).filter_map(|grant| {
         let role = role_by(&grant.object.spec, project)?;
-        access.allows(&[role], "Namespace", verb, "object").then(|| (grant.clone(), role))
-    })?;
-    Some(Candidate { project: name, place, grant, role })
+        access.allows(&[role], "Namespace", verb, "object").then_some((grant, role))
+    });
+    let by_git = changes::by_git(&stored.object, ctx.place.cluster, ctx.asker.user);
+    let found = match by_git {
+        None => rights.next(),
+        Some(by_git) => {
+            let mut some = false;
+            let ending = rights.find(|(grant, _)| {
+                some = true;
+                grant.expires_at.is_some()
+            });
+            if ending.is_none() && some {
+                return Some(Err(by_git));
+            }
+            ending
+        }
+    };
+    found.map(|(grant, role)| Ok(Candidate { project: name, place, grant: grant.clone(), role }))
 }
 
 /// Every project in which the caller may make namespaces on the cluster of the request, sorted.
 pub fn creators<'a>(ctx: &Context<'a>) -> Vec<Candidate<'a>> {
+    named(ctx).into_iter().filter_map(|project| candidate(ctx, project, "create")).collect()
+}
+
+/// The projects that the caller's grants may give a right in, sorted.
+fn named<'a>(ctx: &Context<'a>) -> Vec<&'a str> {
     let mut projects: Vec<&str> = vec![];
     for grant in ctx.snapshot.holdings(ctx.asker.user, ctx.now) {
         let target = &grant.object.spec.target;
@@ -69,7 +111,7 @@ pub fn creators<'a>(ctx: &Context<'a>) -> Vec<Candidate<'a>> {
     }
     projects.sort_unstable();
     projects.dedup();
-    projects.into_iter().filter_map(|project| candidate(ctx, project, "create")).collect()
+    projects
 }
 
 /// Whether a namespace that the caller has no access to is one that only a project of theirs could make: its name begins

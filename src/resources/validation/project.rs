@@ -6,12 +6,14 @@ use super::{Causes, References, text};
 use crate::domain::quantity::{Quantity, Unit, check_quota};
 use crate::domain::{names, roles};
 use crate::resources::ProjectSpec;
-use crate::resources::project::{ContainerDefaults, ProjectCluster};
+use crate::resources::project::{Changes, ContainerDefaults, GitSource, ProjectCluster};
 
 const MAX_CLUSTERS: usize = 500;
 const MAX_NAMESPACES: usize = 1_000;
 const MAX_ROLES: usize = 50;
 const MAX_QUOTA_KEYS: usize = 100;
+/// Longest name of a repository, and longest path in it, in characters.
+const MAX_GIT: usize = 256;
 /// Longest prefix: what is left of 63 characters must be worth a name.
 const MAX_PREFIX: usize = 40;
 /// What a LimitRange may set for containers.
@@ -127,7 +129,7 @@ impl Place<'_> {
     }
 
     fn check(&self, place: &ProjectCluster, causes: &mut Causes) {
-        let ProjectCluster { cluster, namespaces, prefix, max_namespaces, quota, shares } = place;
+        let ProjectCluster { cluster, namespaces, prefix, max_namespaces, changes, git, quota, shares } = place;
         if text::label(&self.at("cluster"), cluster, causes)
             && self.before.is_none()
             && !self.refs.cluster_exists(cluster)
@@ -141,6 +143,7 @@ impl Place<'_> {
             self.check_prefix_is_free(cluster, prefix, causes);
         }
         self.check_namespaces_are_free(cluster, namespaces, causes);
+        self.check_git(*changes, git.as_ref(), causes);
         if causes.bounded(&self.at("quota"), quota.len(), MAX_QUOTA_KEYS) {
             for (key, amount) in quota {
                 if let Err(error) = check_quota(key, amount) {
@@ -148,6 +151,27 @@ impl Place<'_> {
                 }
             }
             self.check_shares(place, shares, causes);
+        }
+    }
+
+    fn check_git(&self, changes: Changes, git: Option<&GitSource>, causes: &mut Causes) {
+        let field = self.at("git");
+        match (changes, git) {
+            (Changes::Anyone, None) => {}
+            (Changes::Anyone, Some(_)) => causes.invalid(field, "has a meaning with changes: git only"),
+            (Changes::Git, None) => {
+                causes.required(field, "must say where to change things instead: repository and path");
+            }
+            (Changes::Git, Some(GitSource { repository, path })) => {
+                for (name, value) in [("repository", repository), ("path", path)] {
+                    text::line(&format!("{field}.{name}"), Some(value), MAX_GIT, causes);
+                }
+                let authority =
+                    repository.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(""));
+                if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
+                    causes.invalid(format!("{field}.repository"), "must not contain a password");
+                }
+            }
         }
     }
 

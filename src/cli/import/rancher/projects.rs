@@ -7,7 +7,7 @@ use super::quota::{self, Amounts};
 use super::{Losses, What, display_name, names};
 use crate::domain::names::{check_label, is_system_namespace};
 use crate::resources::ProjectSpec;
-use crate::resources::project::{NetworkIsolation, PodSecurity, PodSecurityLevel, ProjectCluster};
+use crate::resources::project::{Changes, NetworkIsolation, PodSecurity, PodSecurityLevel, ProjectCluster};
 
 const NAMESPACE_QUOTA: &str = "field.cattle.io/resourceQuota";
 const NAMESPACE_DEFAULTS: &str = "field.cattle.io/containerDefaultResourceLimit";
@@ -165,6 +165,8 @@ fn draft(
         max_namespaces: None,
         quota,
         shares,
+        changes: Changes::Anyone,
+        git: None,
     };
     let namespaces = namespaces.iter().map(|namespace| namespace.source.clone()).collect();
     let spec = ProjectSpec {

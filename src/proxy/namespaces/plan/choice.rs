@@ -34,6 +34,10 @@ pub(super) fn choose<'a>(ctx: &Context<'a>, name: &str, label: Option<&str>) -> 
         .filter(|c| matches!(names::origin(c.project, c.place, name), Ok(ClaimOrigin::Created | ClaimOrigin::Declared)))
         .copied()
         .collect();
+    let by_git = right::creations_held_back(ctx, name).filter(|_| fitting.is_empty());
+    if let Some(by_git) = by_git {
+        return Err(forbidden(by_git.instead()));
+    }
     match fitting.as_slice() {
         [one] => Ok((*one).clone()),
         [] => Err(forbidden(format!(

@@ -78,8 +78,8 @@ fn unknown_fields_are_refused_with_their_path() {
     refused(
         ResourceKind::Project,
         &World::default(),
-        json!({"clusters": [{"cluster": "a"}, {"cluster": "b", "changes": "git"}]}),
-        &["spec.clusters[1].changes"],
+        json!({"clusters": [{"cluster": "a"}, {"cluster": "b", "branches": "git"}]}),
+        &["spec.clusters[1].branches"],
     );
     refused(ResourceKind::Project, &World::default(), json!({"podSecurity": {"en": "x"}}), &["spec.podSecurity.en"]);
 }

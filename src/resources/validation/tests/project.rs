@@ -217,3 +217,19 @@ fn walls_of_any_level_are_accepted_and_others_refused() {
     );
     refused(PROJECT, &world(), json!({"networkIsolation": "Everything"}), &["spec.networkIsolation"]);
 }
+
+#[test]
+fn changes_by_git_say_where_and_nothing_else_does() {
+    let git = |repository: &str, path: &str| json!({"changes": "git", "git": {"repository": repository, "path": path}});
+    ok(json!({"changes": "anyone"}));
+    ok(git("https://git.example.com/shop", "prod"));
+    ok(git("ssh://git@git.example.com/shop", "prod/web"));
+    ok(git("git@git.example.com:shop", "."));
+    bad(json!({"changes": "git"}), &["git"]);
+    bad(json!({"git": {"repository": "https://git.example.com/shop", "path": "prod"}}), &["git"]);
+    bad(git("", "prod"), &["git.repository"]);
+    bad(git("https://git.example.com/shop", " "), &["git.path"]);
+    bad(git("https://jane:word@git.example.com/shop", "prod"), &["git.repository"]);
+    bad(git("https://git.example.com/shop\nx", "prod"), &["git.repository"]);
+    bad(git(&"x".repeat(257), "prod"), &["git.repository"]);
+}
