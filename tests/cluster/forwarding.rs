@@ -211,13 +211,18 @@ async fn strong_names_where_forwarding_is_bound() {
                 both([create(format!("/api/v1/namespaces/{ns}/secrets"), secret)]),
             )
             .await;
-        // What forwarding may not do for anybody.
         let label = json!({"metadata": {"labels": {"bailiwick.dev/project": "games2"}}});
+        actor
+            .refused_by_guard(
+                "bailiwick-namespace-metadata",
+                both([merge(format!("/api/v1/namespaces/{ns}"), label.clone())]),
+            )
+            .await;
+        // What forwarding may not do for anybody.
         actor
             .refused(
                 ITSELF,
                 [
-                    merge(format!("/api/v1/namespaces/{ns}"), label.clone()),
                     merge(format!("/api/v1/namespaces/{ns}/status"), label),
                     delete(format!("/api/v1/namespaces/{ns}")),
                     get(format!("/api/v1/namespaces/{ns}/pods/x/proxy/")),

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::ask::*;
 use super::harness::*;
 use super::platform::*;
-use super::process::{has, run, run_with};
+use super::process::{has, lacks, run, run_with};
 
 const BUSY: &str = include_str!("../service/data/pods.yaml");
 
@@ -64,7 +64,8 @@ async fn the_main_job_in_the_limited_form() {
                 has(&run_as(person, &format!("-n {namespace} {act}")).fails(), &["orbidden"]);
             }
         }
-        for act in ["get nodes", "get pods -A", "-n farm-one get pods --as=root --as-group=system:masters"] {
+        lacks(&run_as(person, "get pods -A").ok(), &["kube-system"]);
+        for act in ["get nodes", "-n farm-one get pods --as=root --as-group=system:masters"] {
             has(&run_as(person, act).fails(), &["orbidden"]);
         }
     }

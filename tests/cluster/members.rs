@@ -123,7 +123,6 @@ async fn roles_give_what_they_say(site: &Site) {
             .refused(
                 "cannot",
                 [
-                    merge(&place.core, json!({"metadata": {"labels": {"tenant.bailiwick.dev/x": "1"}}})),
                     delete(&place.core),
                     create(place.at("resourcequotas"), meta("ResourceQuota", "x")),
                     create(place.at("limitranges"), meta("LimitRange", "x")),
@@ -137,6 +136,14 @@ async fn roles_give_what_they_say(site: &Site) {
             )
             .await;
     }
+    // Labels of the namespace are the owner's to set, within the list of the guards.
+    let label = |key: &str| merge(&place.core, json!({"metadata": {"labels": {key: "privileged"}}}));
+    for actor in [&member, &viewer] {
+        actor.refused("cannot", both([label("tenant.bailiwick.dev/x")])).await;
+    }
+    owner.allowed([label("tenant.bailiwick.dev/x").dry(), label("tenant.bailiwick.dev/x")]).await;
+    let others = ["example.com/x", "pod-security.kubernetes.io/enforce", "bailiwick.dev/project"];
+    owner.refused_by_guard("bailiwick-namespace-metadata", both(others.map(label))).await;
     viewer
         .refused(
             "cannot",
