@@ -96,6 +96,9 @@ pub(super) struct Opening {
     pub(super) file: u64,
     /// Where the chain was before this line.
     pub(super) previous: Head,
+    /// Number of the oldest file that is kept from here on. Nothing is said in logs of before there was this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) oldest: Option<u64>,
     /// Lines that are known to be lost before this one: somebody accepted to go on without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost_up_to: Option<u64>,
@@ -130,8 +133,8 @@ impl Chain {
     }
 
     /// Appends the line that begins a file.
-    pub(super) fn open_file(&mut self, file: u64, lost_up_to: Option<u64>, to: &mut Vec<u8>) {
-        let opening = Opening { chain: 1, file, previous: self.head, lost_up_to };
+    pub(super) fn open_file(&mut self, file: u64, oldest: u64, lost_up_to: Option<u64>, to: &mut Vec<u8>) {
+        let opening = Opening { chain: 1, file, previous: self.head, oldest: Some(oldest), lost_up_to };
         self.head.seq = lost_up_to.unwrap_or(self.head.seq);
         // Numbers and a short text: nothing of it can fail to be written.
         let line = serde_json::to_vec(&opening).unwrap_or_default();
@@ -181,7 +184,7 @@ mod tests {
         let key = ChainKey::new(&[7; 32]);
         let mut chain = Chain::new(key.clone(), Head::default());
         let mut log = vec![];
-        chain.open_file(1, None, &mut log);
+        chain.open_file(1, 1, None, &mut log);
         for n in 0..count {
             chain.append(format!("{{\"user\":\"u{n}\"}}").as_bytes(), &mut log);
         }

@@ -142,10 +142,29 @@ fn last_link(segments: &[Segment], key: &ChainKey) -> io::Result<(Option<Head>, 
     Ok((None, newest.unwrap_or(Ending { good: None, any: false })))
 }
 
+/// The oldest file that is kept where the newest has a number.
+pub(super) fn oldest_kept(newest: u64, files: usize) -> u64 {
+    newest.saturating_sub(files as u64).saturating_add(1)
+}
+
+/// The oldest file that is there, by what the newest first line says that was written with the key. What is found in the
+/// directory says nothing of it: that is to be judged. A file that cannot be read says nothing either.
+pub(super) fn oldest_said(segments: &[Segment], key: &ChainKey) -> Option<u64> {
+    segments.iter().rev().find_map(|Segment { number, path }| {
+        let mut lines = Lines::open(path).ok()?;
+        let (Piece::Line(text) | Piece::End(text)) = lines.next().ok()?? else { return None };
+        let link = Link::parse(text)?;
+        let opening = link.opening().filter(|said| said.file == *number && link.follows(key, said.previous.mac))?;
+        opening.oldest
+    })
+}
+
 /// The file that is written now.
 pub(super) struct Log {
     directory: PathBuf,
     number: u64,
+    /// Number of the oldest file that is kept.
+    oldest: u64,
     file: File,
     /// Length up to which the file holds whole lines.
     good: u64,
@@ -168,6 +187,8 @@ impl Log {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let mut segments = segments(directory)?;
         let (head, newest) = last_link(&segments, key)?;
+        let first = || segments.first().map_or(1, |first| first.number);
+        let oldest = oldest_said(&segments, key).unwrap_or_else(first);
         let (number, mut file) = match segments.pop() {
             Some(Segment { number, path }) => {
                 (number, open_regular(OpenOptions::new().read(true).append(true), &path)?)
@@ -184,7 +205,8 @@ impl Log {
         };
         let opened = newest.good.is_some();
         let directory = directory.to_owned();
-        let mut log = Self { directory, number, file, good, torn, opened, file_bytes, files: files.max(1) };
+        let files = files.max(1);
+        let mut log = Self { directory, number, oldest, file, good, torn, opened, file_bytes, files };
         if newest.any && !opened {
             // Nothing in it was written with the key: it stays as it is.
             log.rotate()?;
@@ -197,9 +219,9 @@ impl Log {
         if self.good >= self.file_bytes { self.rotate() } else { Ok(()) }
     }
 
-    /// The number of the file, where its first line is not written yet.
-    pub(super) fn unopened(&self) -> Option<u64> {
-        (!self.opened).then_some(self.number)
+    /// The number of the file and of the oldest one that is kept beside it, where its first line is not written yet.
+    pub(super) fn unopened(&self) -> Option<(u64, u64)> {
+        (!self.opened).then_some((self.number, self.oldest))
     }
 
     /// Appends whole lines, all or none, and syncs them where that is wanted. After an error nothing of them counts as
@@ -253,6 +275,7 @@ impl Log {
         // Last of what may fail: no file is left over that a later attempt would make again under another name.
         self.file = create(&self.directory, number)?;
         self.number = number;
+        self.oldest = self.oldest.max(oldest_kept(number, self.files));
         self.good = 0;
         self.torn = false;
         self.opened = false;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::chain::{ChainKey, Head, Link, Mac};
-use super::files::{Lines, Piece, Segment, segments};
+use super::files::{Lines, Piece, Segment, oldest_kept, oldest_said, segments};
 
 /// Problems that are told one by one; beyond them they are only counted.
 const MAX_PROBLEMS: usize = 100;
@@ -51,12 +51,12 @@ pub struct Problem {
 /// are kept: older ones go, others do not. Blocks, and reads everything, in bounded memory.
 pub fn verify(directory: &Path, key: &ChainKey, seen: Head, kept: usize) -> io::Result<Verification> {
     let mut segments = segments(directory)?;
-    if missing_at_the_beginning(&segments, kept).is_some() {
+    if missing_at_the_beginning(&segments, key, kept).is_some() {
         // The writer may have gone on to another file while the directory was read.
         segments = super::files::segments(directory)?;
     }
     let mut walk = Walk { directory, kept, key, seen, head: None, found: Verification::default() };
-    if let Some((first, last)) = missing_at_the_beginning(&segments, kept) {
+    if let Some((first, last)) = missing_at_the_beginning(&segments, key, kept) {
         walk.problem("", 0, format!("files {first} to {last} are missing"));
     }
     for (at, segment) in segments.iter().enumerate() {
@@ -75,10 +75,11 @@ pub fn verify(directory: &Path, key: &ChainKey, seen: Head, kept: usize) -> io::
 }
 
 /// The oldest files that should be there and are not: first and last.
-fn missing_at_the_beginning(segments: &[Segment], kept: usize) -> Option<(u64, u64)> {
-    let (oldest, newest) = (segments.first()?.number, segments.last()?.number);
-    let expected = newest.saturating_sub(kept as u64).saturating_add(1);
-    (oldest > expected).then(|| (expected, oldest - 1))
+fn missing_at_the_beginning(segments: &[Segment], key: &ChainKey, kept: usize) -> Option<(u64, u64)> {
+    let (first, last) = (segments.first()?.number, segments.last()?.number);
+    // What went while fewer were kept is not missing. Of a file that has no first line yet nothing is said.
+    let expected = oldest_kept(last, kept).max(oldest_said(segments, key).unwrap_or_default());
+    (first > expected).then(|| (expected, first - 1))
 }
 
 fn name(segment: &Segment) -> String {

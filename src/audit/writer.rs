@@ -575,8 +575,8 @@ impl Writer {
         let mut chained = Vec::with_capacity(parts.iter().map(|part| part.len() + part.len() / 4).sum());
         let lines = parts.iter().flat_map(|part| part.split(|b| *b == b'\n')).filter(|line| !line.is_empty());
         let mut lines = lines.peekable();
-        if let (Some(number), Some(_)) = (self.log.unopened(), lines.peek()) {
-            chain.open_file(number, self.lost_up_to, &mut chained);
+        if let (Some((number, oldest)), Some(_)) = (self.log.unopened(), lines.peek()) {
+            chain.open_file(number, oldest, self.lost_up_to, &mut chained);
         }
         lines.for_each(|line| chain.append(line, &mut chained));
         self.log.append(&chained, sync)?;
