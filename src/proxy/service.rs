@@ -25,7 +25,7 @@ use super::body::{Gathered, ProxyBody, Relayed, Source, Watched, gather};
 use super::budget::{Budget, InFlight};
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Rules};
 use super::meters;
-use super::namespaces::{self, OwnNamespaces, Plan};
+use super::namespaces::{self, Act, OwnNamespaces, Plan};
 use super::reviews::{self, Answer, Encoding, Review};
 use super::rewrite::{self, Identity};
 use super::streams::{Registered, StreamKey, Streams};
@@ -194,7 +194,13 @@ impl Proxy {
             None => None,
         };
         let own = match &self.namespaces {
-            Some(acts) => namespace_act(&mut request, &mut target).await?.map(|asked| (acts, asked)),
+            Some(acts) => {
+                if matches!(namespaces::of(&target.request), Some(Act::Change | Act::Delete)) {
+                    // Whoever may not touch the namespace is told so, and not how to write what they may not send.
+                    self.foresee(&caller, &target)?;
+                }
+                namespace_act(&mut request, &mut target).await?.map(|asked| (acts, asked))
+            }
             None => None,
         };
         // What goes on is entered before the index is looked at, so that no change falls between the two.
@@ -241,7 +247,7 @@ impl Proxy {
         }
 
         let upstream = self.upstream(&target.cluster)?;
-        let impersonation = snapshot.observed.get(target.cluster.as_str()).map(|o| o.impersonation).unwrap_or_default();
+        let impersonation = snapshot.observed(target.cluster.as_str()).map(|o| o.impersonation).unwrap_or_default();
         let mut head = self.head(&request, &target, &upstream, &caller, &decision, impersonation, upgrade, id)?;
         drop(snapshot);
         if body.is_some() {
@@ -292,6 +298,16 @@ impl Proxy {
     pub(super) fn own(&self, cluster: &str) -> Result<Arc<Upstream>, Status> {
         let own = self.upstreams.own(cluster);
         own.ok_or_else(|| Status::unavailable("the cluster has no credential, or is just being contacted"))
+    }
+
+    /// Decides on what is known before a body is read. It is decided again, on the truth of that time, when it is.
+    fn foresee(&self, caller: &Caller, target: &Target) -> Result<(), Refusal> {
+        let now = self.index.now();
+        let snapshot = self.index.load();
+        let owner = snapshot.still_live(&caller.token, now).ok_or_else(unauthenticated)?;
+        let asker = Asker { user: &owner.object, scopes: &caller.token.record.scopes };
+        let ctx = Context { snapshot: &snapshot, asker, place: place(target), request: &target.request, now };
+        decide::authorize(&*self.decider, &ctx).map(|_| ())
     }
 
     fn enter(&self, caller: &Caller) -> Result<InFlight, Refusal> {
