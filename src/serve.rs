@@ -396,7 +396,7 @@ async fn follow_index(index: Arc<Index>, metrics: Arc<Metrics>) {
         metrics.index_revision.set(seen.applied.0);
         metrics.index_generation.set(seen.generation);
         let snapshot = index.snapshot();
-        for (name, observed) in &snapshot.observed {
+        for (name, observed) in snapshot.all_observed() {
             known.insert(name.clone());
             let label = ClusterLabel { cluster: name.clone() };
             metrics.cluster_usable.get_or_create(&label).set(i64::from(observed.usable));

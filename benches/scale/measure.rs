@@ -169,7 +169,7 @@ async fn changes(
     for n in 0..CHANGES {
         let cluster = format!("c{}", n % fleet.clusters);
         let snapshot = index.snapshot();
-        let mut seen = (**snapshot.observed.get(cluster.as_str()).context("not observed")?).clone();
+        let mut seen = (**snapshot.observed(cluster.as_str()).context("not observed")?).clone();
         seen.namespaces.insert(format!("new-{n}").into(), format!("uid-new-{n}").into());
         let begun = Instant::now();
         index.observe_applied(Observation { cluster, seen: Some(Arc::new(seen)) }).await?;

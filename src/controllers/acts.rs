@@ -163,7 +163,7 @@ impl NamespaceActs for Controllers {
             cluster: cluster.to_owned(),
             why,
         })?;
-        let usable = snapshot.observed.get(cluster).is_some_and(|seen| seen.usable);
+        let usable = snapshot.observed(cluster).is_some_and(|seen| seen.usable);
         let client = self.clients.housekeeping(cluster).filter(|_| usable);
         let client = client.ok_or_else(|| ActError::NoAnswer("it cannot be worked on".to_owned()))?;
         let place = Place {
@@ -212,7 +212,7 @@ impl NamespaceActs for Controllers {
             claims.map(|claim| (claim.object.cluster.clone(), claim.object.namespace.clone())).collect();
         places.sort_unstable();
         let tried = places.into_iter().map(|(cluster, name)| {
-            let usable = snapshot.observed.get(cluster.as_str()).is_some_and(|seen| seen.usable);
+            let usable = snapshot.observed(cluster.as_str()).is_some_and(|seen| seen.usable);
             let client = self.clients.housekeeping(&cluster).filter(|_| usable);
             levels::tried(client, cluster, name, level).boxed()
         });
@@ -275,7 +275,7 @@ enum Missing {
 /// What keeps a permit from being given and honoured; the state where nothing does.
 fn missing(snapshot: &Snapshot, claim: &Claim, state: Option<&NamespaceState>) -> Result<NamespaceState, Missing> {
     let yet = |why: &str| Err(Missing::Yet(why.to_owned()));
-    let observed = snapshot.observed.get(claim.cluster.as_str());
+    let observed = snapshot.observed(claim.cluster.as_str());
     let Some(observed) = observed.filter(|seen| seen.cluster_uid == claim.cluster_uid) else {
         return yet("the cluster has not been reached");
     };

@@ -233,7 +233,7 @@ fn some(list: &[String]) -> String {
 }
 
 fn waiting(snapshot: &Snapshot, claim: &Claim) -> String {
-    match snapshot.observed.get(claim.cluster.as_str()) {
+    match snapshot.observed(claim.cluster.as_str()) {
         None => format!("cluster {:?} has not been reached", claim.cluster),
         Some(seen) if !seen.usable => format!("cluster {:?} cannot be worked on: {}", claim.cluster, seen.reason),
         Some(_) => "being set up".to_owned(),

@@ -119,7 +119,7 @@ impl Worker {
             }
             let snapshot = self.shared.index.snapshot();
             self.compare(&snapshot);
-            let usable = snapshot.observed.get(self.cluster.as_str()).is_some_and(|seen| seen.usable);
+            let usable = snapshot.observed(self.cluster.as_str()).is_some_and(|seen| seen.usable);
             if !self.observed.complete() || !usable || !self.shared.index.is_fresh() {
                 // Nothing is done; what is dirty stays so until something wakes us.
                 self.last = None;
@@ -374,7 +374,7 @@ impl Worker {
             }
         }
         self.roles_done = wanted;
-        let form = snapshot.observed.get(self.cluster.as_str()).map(|seen| seen.impersonation);
+        let form = snapshot.observed(self.cluster.as_str()).map(|seen| seen.impersonation);
         if form == Some(Impersonation::Limited)
             && let Err(error) = self.keep_impersonation(snapshot).await
         {

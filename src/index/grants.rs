@@ -10,28 +10,47 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::Resource;
 
-use super::snapshot::{Many, Map, Snapshot, Stored};
+use super::snapshot::{Many, Map, ObservedCluster, Snapshot, Stored};
 use crate::domain::names::{cluster_group, project_group};
 use crate::domain::roles;
 use crate::resources::grant::{SubjectKind, TargetKind};
 use crate::resources::{Cluster, Grant, Project, Team, User};
 use crate::store::Revision;
 
-/// A grant, with what decisions need of it worked out.
+/// A grant, with what decisions need of it worked out: in a large fleet the time of a decision is that of reading memory
+/// which nobody has read lately, so what they compare stands together.
 #[derive(Debug, Clone)]
 pub struct GrantEntry {
     /// `resourceVersion`.
     pub revision: Revision,
     /// The grant's name.
     pub name: Arc<str>,
-    /// The resource.
-    pub object: Grant,
+    // Who is meant; `None` while that is not recorded.
+    subject: Option<Identity>,
+    // UID of what is meant.
+    target_uid: Option<Box<str>>,
     /// When it ends.
     pub expires_at: Option<Timestamp>,
-    /// Whether its role is one of the three that exist everywhere.
-    pub built_in: bool,
     /// The group that carries the role in a cluster while the grant is in force; `None` where there is none.
     pub group: Option<Arc<str>>,
+    /// Whether its role is one of the three that exist everywhere.
+    pub built_in: bool,
+    /// The resource.
+    pub object: Grant,
+}
+
+/// A user or a team by name and UID, in one piece of memory. It holds no line break otherwise: names are labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity(Box<str>);
+
+impl Identity {
+    fn new(name: &str, uid: &str) -> Self {
+        Self(format!("{name}\n{uid}").into())
+    }
+
+    fn is(&self, name: &str, uid: &str) -> bool {
+        self.0.strip_prefix(name).and_then(|rest| rest.strip_prefix('\n')) == Some(uid)
+    }
 }
 
 impl GrantEntry {
@@ -44,18 +63,26 @@ impl GrantEntry {
             TargetKind::Cluster => Some(cluster_group(&spec.target.name, uid, &spec.role)),
             TargetKind::Platform => None,
         });
-        let built_in = roles::BUILT_IN.contains(&spec.role.as_str());
-        Self { revision, name, expires_at, built_in, group: group.map(Arc::from), object }
+        let subject_uid = object.status.as_ref().and_then(|status| status.subject_uid.as_deref());
+        Self {
+            revision,
+            name,
+            subject: subject_uid.map(|uid| Identity::new(&spec.subject.name, uid)),
+            target_uid: target_uid.map(Box::from),
+            expires_at,
+            group: group.map(Arc::from),
+            built_in: roles::BUILT_IN.contains(&spec.role.as_str()),
+            object,
+        }
     }
 
     fn is_for(&self, kind: SubjectKind, name: &str, uid: Option<&str>) -> bool {
-        let subject = &self.object.spec.subject;
-        let recorded = self.object.status.as_ref().and_then(|status| status.subject_uid.as_deref());
-        subject.kind == kind && subject.name == name && same(uid, recorded)
+        let meant = |subject: &Identity| uid.is_some_and(|uid| subject.is(name, uid));
+        self.object.spec.subject.kind == kind && self.subject.as_ref().is_some_and(meant)
     }
 
     fn is_on(&self, uid: Option<&str>) -> bool {
-        same(uid, self.object.status.as_ref().and_then(|status| status.target_uid.as_deref()))
+        uid.is_some() && self.target_uid.as_deref() == uid
     }
 
     fn lasts(&self, now: Timestamp) -> bool {
@@ -84,18 +111,21 @@ impl GrantsOn {
 /// That a team lists a user.
 #[derive(Debug, Clone)]
 pub(super) struct Membership {
-    pub(super) team: Arc<Stored<Team>>,
-    name: Arc<str>,
     hash: u64,
+    // The team that lists the user; none has no UID.
+    team_is: Option<Identity>,
     // UID of the user who was meant.
     user_uid: Option<Box<str>>,
+    name: Arc<str>,
+    pub(super) team: Arc<Stored<Team>>,
 }
 
 impl Membership {
     pub(super) fn new(name: Arc<str>, team: Arc<Stored<Team>>, user: &str) -> Self {
         let uids = team.object.status.as_ref().map(|status| &status.member_uids);
         let user_uid = uids.and_then(|uids| uids.get(user)).map(|uid| uid.as_str().into());
-        Self { hash: hash(SubjectKind::Team, &name), team, name, user_uid }
+        let team_is = team.object.metadata.uid.as_deref().map(|uid| Identity::new(&name, uid));
+        Self { hash: hash(SubjectKind::Team, &name), team_is, user_uid, name, team }
     }
 
     fn is_of(&self, user_uid: &str) -> bool {
@@ -103,22 +133,27 @@ impl Membership {
     }
 
     fn receives(&self, grant: &GrantEntry) -> bool {
-        grant.is_for(SubjectKind::Team, &self.name, self.team.object.metadata.uid.as_deref())
+        grant.object.spec.subject.kind == SubjectKind::Team && self.team_is.is_some() && grant.subject == self.team_is
     }
 }
 
 /// What grants can be on, with those grants: found together, because they are needed together.
 #[derive(Debug, Clone)]
 pub(super) struct Target<T> {
+    // Of the object.
+    uid: Option<Box<str>>,
+    stays: bool,
+    grants: GrantsOn,
     // Absent where grants wait for it.
     object: Option<Arc<Stored<T>>>,
-    grants: GrantsOn,
+    // What is seen of a cluster.
+    observed: Option<Arc<ObservedCluster>>,
 }
 
 // Not derived: `T` need not have a default.
 impl<T> Default for Target<T> {
     fn default() -> Self {
-        Self { object: None, grants: GrantsOn::default() }
+        Self { uid: None, stays: false, grants: GrantsOn::default(), object: None, observed: None }
     }
 }
 
@@ -126,14 +161,19 @@ impl<T> Default for Target<T> {
 pub(super) type Targets<T> = Map<Arc<Target<T>>>;
 
 /// Puts an object that is there, or none, beside the grants on its name.
-pub(super) fn place<T: Clone>(targets: &mut Targets<T>, name: &Arc<str>, object: Option<Arc<Stored<T>>>) {
-    change(targets, name, |target| target.object = object);
+pub(super) fn place<T: Resource + Clone>(targets: &mut Targets<T>, name: &Arc<str>, object: Option<Arc<Stored<T>>>) {
+    change(targets, name, |target| {
+        let metadata = object.as_ref().map(|object| object.object.meta());
+        target.uid = metadata.and_then(|metadata| metadata.uid.as_deref()).map(Box::from);
+        target.stays = metadata.is_some_and(|metadata| metadata.deletion_timestamp.is_none());
+        target.object = object;
+    });
 }
 
 fn change<T: Clone>(targets: &mut Targets<T>, name: &str, with: impl FnOnce(&mut Target<T>)) {
     let target = Arc::make_mut(targets.entry(name.into()).or_default());
     with(target);
-    if target.object.is_none() && target.grants.0.is_empty() {
+    if target.object.is_none() && target.grants.0.is_empty() && target.observed.is_none() {
         targets.remove(name);
     }
 }
@@ -142,8 +182,11 @@ fn change<T: Clone>(targets: &mut Targets<T>, name: &str, with: impl FnOnce(&mut
 pub struct Granted<'a, T> {
     /// The project or cluster.
     pub object: &'a Arc<Stored<T>>,
+    /// Its UID.
+    pub uid: Option<&'a str>,
+    /// Whether it is not being deleted.
+    pub stays: bool,
     grants: &'a GrantsOn,
-    uid: Option<&'a str>,
 }
 
 impl<T> Clone for Granted<'_, T> {
@@ -154,10 +197,9 @@ impl<T> Clone for Granted<'_, T> {
 
 impl<T> Copy for Granted<'_, T> {}
 
-fn granted<'a, T: Resource>(targets: &'a Targets<T>, name: &str) -> Option<Granted<'a, T>> {
-    let target = targets.get(name)?;
-    let object = target.object.as_ref()?;
-    Some(Granted { object, grants: &target.grants, uid: object.object.meta().uid.as_deref() })
+fn granted<T>(target: &Target<T>) -> Option<Granted<'_, T>> {
+    let Target { uid, stays, grants, object, observed: _ } = target;
+    Some(Granted { object: object.as_ref()?, uid: uid.as_deref(), stays: *stays, grants })
 }
 
 impl Snapshot {
@@ -191,12 +233,33 @@ impl Snapshot {
 
     /// A project with the grants on it.
     pub fn granted_project(&self, name: &str) -> Option<Granted<'_, Project>> {
-        granted(&self.granted_projects, name)
+        granted(self.granted_projects.get(name)?)
     }
 
     /// A cluster with the grants on it.
     pub fn granted_cluster(&self, name: &str) -> Option<Granted<'_, Cluster>> {
-        granted(&self.granted_clusters, name)
+        granted(self.granted_clusters.get(name)?)
+    }
+
+    /// As [`Snapshot::granted_cluster`], with what is seen of the cluster just now.
+    pub fn observed_cluster(&self, name: &str) -> Option<(Granted<'_, Cluster>, &Arc<ObservedCluster>)> {
+        let target = self.granted_clusters.get(name)?;
+        Some((granted(target)?, target.observed.as_ref()?))
+    }
+
+    /// What is seen of a cluster just now, be there a Cluster of that name or none.
+    pub fn observed(&self, cluster: &str) -> Option<&Arc<ObservedCluster>> {
+        self.granted_clusters.get(cluster)?.observed.as_ref()
+    }
+
+    /// Puts what is seen of a cluster into its place, or takes it out.
+    pub fn observe(&mut self, cluster: &str, seen: Option<Arc<ObservedCluster>>) {
+        change(&mut self.granted_clusters, cluster, |target| target.observed = seen);
+    }
+
+    /// All that is seen, by the names of the clusters, in no order.
+    pub fn all_observed(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<ObservedCluster>)> {
+        self.granted_clusters.iter().filter_map(|(name, target)| Some((name, target.observed.as_ref()?)))
     }
 
     /// Teams that list the user by name and UID.
@@ -314,10 +377,6 @@ impl<'a> Holder<'a> {
         });
         any
     }
-}
-
-fn same(current: Option<&str>, recorded: Option<&str>) -> bool {
-    matches!((current, recorded), (Some(current), Some(recorded)) if current == recorded)
 }
 
 /// Brings the grants of a subject together. Names are compared besides, so that a clash costs time and nothing else.

@@ -11,8 +11,9 @@ use crate::records::{Account, Claim, ClusterCredential, Ledger, Reservation, Tok
 use crate::resources::{AccessRole, Cluster, Project, Team, User};
 use crate::store::Revision;
 
-/// A persistent map: cloning is cheap, and versions share structure.
-pub type Map<V> = imbl::HashMap<Arc<str>, V>;
+/// A persistent map: cloning is cheap, and versions share structure. Its hash is keyed by the process, because tenants
+/// choose some of the names.
+pub type Map<V> = imbl::GenericHashMap<Arc<str>, V, ahash::RandomState, imbl::shared_ptr::DefaultSharedPtr>;
 
 /// Several of one key. Shared, because a change of one key copies the values of some others beside it.
 pub(super) type Many<T> = Arc<Vec<T>>;
@@ -122,8 +123,6 @@ pub struct Snapshot {
     pub token_uses: Map<Arc<Stored<TokenUse>>>,
     /// Cluster credentials by cluster name.
     pub credentials: Map<Arc<Stored<ClusterCredential>>>,
-    /// What is seen of clusters, by name.
-    pub observed: Map<Arc<ObservedCluster>>,
 
     // Derived.
     pub(super) teams_of_user: Map<Many<Membership>>,

@@ -203,10 +203,7 @@ async fn run(
                 let mut waiting = vec![];
                 let mut next = Some(first);
                 while let Some((observation, done)) = next {
-                    match observation.seen {
-                        Some(observed) => snapshot.observed.insert(observation.cluster.into(), observed),
-                        None => snapshot.observed.remove(observation.cluster.as_str()),
-                    };
+                    snapshot.observe(&observation.cluster, observation.seen);
                     waiting.extend(done);
                     next = seen.try_recv().ok();
                 }
@@ -225,7 +222,9 @@ async fn reload(index: &Index, store: &dyn Store, sealer: &Sealer) -> Events {
     loop {
         match load(store, sealer).await {
             Ok((mut snapshot, events)) => {
-                snapshot.observed = index.snapshot().observed.clone();
+                for (cluster, seen) in index.snapshot().all_observed() {
+                    snapshot.observe(cluster, Some(seen.clone()));
+                }
                 index.publish(snapshot, true);
                 return events;
             }

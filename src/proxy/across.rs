@@ -133,7 +133,7 @@ pub async fn serve(
     allowed.insert(header::ACCEPT, accept::narrowed(headers).map_err(malformed)?);
 
     let upstream = proxy.upstream(&target.cluster)?;
-    let impersonation = snapshot.observed.get(target.cluster.as_str()).map(|o| o.impersonation).unwrap_or_default();
+    let impersonation = snapshot.observed(target.cluster.as_str()).map(|o| o.impersonation).unwrap_or_default();
     drop(snapshot);
 
     let key = StreamKey {

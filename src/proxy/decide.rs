@@ -139,7 +139,7 @@ pub fn authorize(decider: &dyn Decide, ctx: &Context<'_>) -> Result<Decision, Re
 
 /// A cluster is used only while it is known to be the right one with its guards in force.
 fn usable(ctx: &Context<'_>) -> Result<(), Refusal> {
-    match ctx.snapshot.observed.get(ctx.place.cluster) {
+    match ctx.snapshot.observed(ctx.place.cluster) {
         Some(observed) if observed.usable => Ok(()),
         Some(observed) => Err(unusable(ctx, &observed.reason)),
         None => Err(unusable(ctx, "it has not been reached yet")),
@@ -165,11 +165,15 @@ pub struct Rules;
 
 impl Decide for Rules {
     fn decide(&self, ctx: &Context<'_>, resolved: Option<&Resolved>) -> Result<Permit, Refusal> {
-        if resolved.is_none() {
+        match resolved {
             // Whoever holds a role in a namespace of the cluster knows the cluster.
-            known(ctx)?;
+            Some(resolved) if resolved.usable => {}
+            Some(_) => usable(ctx)?,
+            None => {
+                known(ctx)?;
+                usable(ctx)?;
+            }
         }
-        usable(ctx)?;
         let right = match (ctx.request, resolved) {
             (RequestInfo::Path(path), _) => discovery(path)?,
             (RequestInfo::Resource(request), Some(resolved)) => namespaced(ctx, request, resolved)?,
@@ -315,8 +319,10 @@ fn namespaced(ctx: &Context<'_>, request: &ResourceRequest, resolved: &Resolved)
         );
         return Err(Refusal { reason: "group-out-of-reach", status: refused(request, message) });
     }
-    let by_git = changes::by_git(&resolved.project.object, ctx.place.cluster, ctx.asker.user);
-    let by_git = by_git.filter(|_| request.mutates());
+    let by_git = match request.mutates() {
+        true => changes::by_git(&resolved.project.object, ctx.place.cluster, ctx.asker.user),
+        false => None,
+    };
     let mut held_back = None;
     for held in &resolved.held {
         let Some(rule) = role_permits(&held.role, request) else { continue };

@@ -378,7 +378,7 @@ impl World {
         let (index, writer) = Index::start(self.store.clone(), self.sealer.clone()).await.unwrap();
         let mut snapshot = (*index.snapshot()).clone();
         writer.abort();
-        snapshot.observed.insert(CLUSTER.into(), Arc::new(self.observed.clone()));
+        snapshot.observe(CLUSTER, Some(Arc::new(self.observed.clone())));
         snapshot
     }
 }

@@ -48,6 +48,8 @@ pub struct Resolved {
     pub claim: Arc<Stored<Claim>>,
     /// Roles the caller holds there; never empty.
     pub held: Vec<Held>,
+    /// Whether requests may be sent to the cluster.
+    pub usable: bool,
 }
 
 /// Looks up a namespace for a caller. `None` where it does not exist, is nobody's, or is another's: the caller cannot
@@ -69,6 +71,7 @@ struct Ground<'a> {
     project: Granted<'a, Project>,
     cluster: Granted<'a, Cluster>,
     claim: &'a Arc<Stored<Claim>>,
+    usable: bool,
 }
 
 /// The claim on a namespace that may be somebody's.
@@ -85,12 +88,12 @@ fn ground<'a>(snapshot: &'a Snapshot, place: Place<'_>, claim: &'a Arc<Stored<Cl
         return None;
     }
     let project = snapshot.granted_project(&claim.object.project)?;
-    let cluster = snapshot.granted_cluster(place.cluster)?;
-    let observed = snapshot.observed.get(place.cluster)?;
-    agree(&claim.object, &project.object.object, &cluster.object.object, observed).then_some(Ground {
+    let (cluster, observed) = snapshot.observed_cluster(place.cluster)?;
+    agree(&claim.object, project, cluster, observed).then_some(Ground {
         project,
         cluster,
         claim,
+        usable: observed.usable,
     })
 }
 
@@ -101,14 +104,14 @@ fn held_on(
     namespace: &str,
     ground: Ground<'_>,
 ) -> Option<Resolved> {
-    let Ground { project, cluster: _, claim } = ground;
+    let Ground { project, cluster: _, claim, usable } = ground;
     // The UIDs of the claim are those of the project and the cluster that are there now.
     let Claim { project_uid, cluster_uid, .. } = &claim.object;
     if !scopes.cluster(Some(cluster_uid)) || !scopes.project(Some(project_uid)) {
         return None;
     }
     let held = roles_in(snapshot, holder, namespace, ground);
-    (!held.is_empty()).then(|| Resolved { project: project.object.clone(), claim: claim.clone(), held })
+    (!held.is_empty()).then(|| Resolved { project: project.object.clone(), claim: claim.clone(), held, usable })
 }
 
 /// The namespaces on a cluster that the caller has a role in, sorted, at most `limit`: for refusals that help.
@@ -245,12 +248,17 @@ pub fn own_projects(
 }
 
 /// Whether claim, project, cluster and the namespace observed in the cluster all mean each other.
-fn agree(claim: &Claim, project: &Project, cluster: &Cluster, observed: &ObservedCluster) -> bool {
+fn agree(
+    claim: &Claim,
+    project: Granted<'_, Project>,
+    cluster: Granted<'_, Cluster>,
+    observed: &ObservedCluster,
+) -> bool {
     !claim.releasing
-        && project.metadata.uid.as_deref() == Some(claim.project_uid.as_str())
-        && project.metadata.deletion_timestamp.is_none()
-        && cluster.metadata.uid.as_deref() == Some(claim.cluster_uid.as_str())
-        && cluster.metadata.deletion_timestamp.is_none()
+        && project.uid == Some(claim.project_uid.as_str())
+        && project.stays
+        && cluster.uid == Some(claim.cluster_uid.as_str())
+        && cluster.stays
         && observed.cluster_uid == claim.cluster_uid
         && observed
             .namespaces
@@ -322,6 +330,7 @@ pub fn by_grant(snapshot: &Snapshot, grant: &Arc<GrantEntry>, place: Place<'_>, 
     let group = group_of(grant, place.namespace, ground)?.clone();
     let role = snapshot.roles.get(grant.object.spec.role.as_str())?.clone();
     let held = vec![Held { grant: grant.clone(), role, temporary: temporary(grant), group }];
-    let Ground { project, claim, .. } = ground;
-    snapshot.in_force(grant, now).then(|| Resolved { project: project.object.clone(), claim: claim.clone(), held })
+    let Ground { project, claim, usable, .. } = ground;
+    let resolved = || Resolved { project: project.object.clone(), claim: claim.clone(), held, usable };
+    snapshot.in_force(grant, now).then(resolved)
 }

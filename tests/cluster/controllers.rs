@@ -476,7 +476,7 @@ async fn what_is_no_longer_declared_goes(service: &Service) {
 async fn a_name_is_reserved_while_a_cluster_is_out_of_reach(service: &Service) {
     service.cut(false);
     until("the cluster is out of reach", || async {
-        (!service.index.snapshot().observed.get(CLUSTER).unwrap().usable).then_some(())
+        (!service.index.snapshot().observed(CLUSTER).unwrap().usable).then_some(())
     })
     .await;
     service.tenancy.delete_project("orchard", None, clock::now()).await.unwrap();
@@ -500,7 +500,7 @@ async fn after_forgetting_nothing_is_handed_over(service: &Service) {
     service.in_state("garden", "garden", "Ready").await;
     service.cut(false);
     until("the cluster is out of reach", || async {
-        (!service.index.snapshot().observed.get(CLUSTER).unwrap().usable).then_some(())
+        (!service.index.snapshot().observed(CLUSTER).unwrap().usable).then_some(())
     })
     .await;
     service.tenancy.delete_project("garden", None, clock::now()).await.unwrap();

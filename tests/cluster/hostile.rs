@@ -82,7 +82,7 @@ async fn only_the_cluster_that_misbehaves_suffers() {
         let asked = Instant::now();
         ask(&miller, BESIDE, "-n mill-one get configmaps").ok();
         assert!(asked.elapsed() < PROMPT, "{manner:?}: the cluster beside took {:?}", asked.elapsed());
-        assert!(platform.world.index.snapshot().observed.get(BESIDE).unwrap().usable, "{manner:?}");
+        assert!(platform.world.index.snapshot().observed(BESIDE).unwrap().usable, "{manner:?}");
         assert_eq!(admin.send(&get(binding)).await.status, 404, "{manner:?}: written without knowing to whom");
 
         impostor.behave(Manner::Honest);

@@ -66,7 +66,7 @@ async fn restarts_are_survived_and_nothing_accumulates() {
             (beside.must(get(quota)).await["spec"]["hard"]["pods"] == "2").then_some(())
         })
         .await;
-        assert!(platform.world.index.snapshot().observed.get(BESIDE).unwrap().usable);
+        assert!(platform.world.index.snapshot().observed(BESIDE).unwrap().usable);
 
         // Drift while the service sees nothing.
         site.start_api_server();
@@ -129,7 +129,7 @@ async fn connections_that_die_without_a_word_are_replaced() {
     })
     .await;
     until_within(watches, "the namespace is seen", || async {
-        platform.world.index.snapshot().observed.get(CLUSTER)?.namespaces.contains_key("unseen").then_some(())
+        platform.world.index.snapshot().observed(CLUSTER)?.namespaces.contains_key("unseen").then_some(())
     })
     .await;
     platform.world.shutdown.cancel();

@@ -114,7 +114,7 @@ impl World {
     ) -> Arc<ObservedCluster> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let seen = self.index.snapshot().observed.get(name).cloned();
+            let seen = self.index.snapshot().observed(name).cloned();
             if let Some(seen) = seen.clone().filter(|seen| is(seen)) {
                 return seen;
             }

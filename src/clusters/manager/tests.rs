@@ -180,7 +180,7 @@ impl World {
     async fn observed(&self, name: &str, is: impl Fn(&ObservedCluster) -> bool) -> Arc<ObservedCluster> {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let seen = self.index.snapshot().observed.get(name).cloned();
+            let seen = self.index.snapshot().observed(name).cloned();
             if let Some(seen) = seen.clone().filter(|seen| is(seen)) {
                 return seen;
             }
@@ -411,7 +411,7 @@ async fn a_cluster_that_is_deleted_is_forgotten() {
         }
     }
     let mut state = world.index.subscribe();
-    let gone = state.wait_for(|_| !world.index.snapshot().observed.contains_key("gone"));
+    let gone = state.wait_for(|_| !world.index.snapshot().observed("gone").is_some());
     tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap().unwrap();
     assert!(world.clusters.upstream("gone").is_none());
 }

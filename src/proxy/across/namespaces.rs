@@ -395,7 +395,7 @@ impl NamespacesWatch {
         let wanted = |name: &String| self.only.as_ref().is_none_or(|only| only == name);
         let joined: Vec<String> =
             self.allowed.keys().filter(|name| !old.contains_key(*name) && wanted(name)).cloned().collect();
-        let there = snapshot.observed.get(self.cluster.as_str());
+        let there = snapshot.observed(self.cluster.as_str());
         let exists = |name: &str, uid: &str| there.is_some_and(|o| o.namespaces.get(name).is_some_and(|u| **u == *uid));
         // On its way out: deleted in a moment, or given back without our labels.
         let leaving = |name: &str| snapshot.claim(&self.cluster, name).is_some_and(|claim| claim.object.releasing);

@@ -178,7 +178,7 @@ impl World {
             documents.iter().map(|((kind, name), value)| (*kind, name.as_str(), value.clone())).collect();
         let mut snapshot = snapshot(&objects);
         for (cluster, seen) in observed {
-            snapshot.observed.insert(cluster.into(), Arc::new(seen));
+            snapshot.observe(cluster, Some(Arc::new(seen)));
         }
         let mut suspended = BTreeSet::new();
         for user in &users {
@@ -207,7 +207,7 @@ impl World {
             {
                 return None;
             }
-            let seen = self.snapshot.observed.get(asked.cluster).filter(|seen| seen.usable)?;
+            let seen = self.snapshot.observed(asked.cluster).filter(|seen| seen.usable)?;
             let claim = self.document(Kind::Claim, &format!("{}/{}", asked.cluster, asked.namespace))?;
             let project = self.document(Kind::Project, claim["project"].as_str()?)?;
             let name = project["metadata"]["name"].as_str()?;

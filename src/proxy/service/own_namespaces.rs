@@ -151,7 +151,7 @@ impl Proxy {
             };
             // Not in effect in this version: another one may follow.
             let Ok(decision) = decide::authorize(&*self.decider, &ctx) else { return Ok(None) };
-            let seen = snapshot.observed.get(target.cluster.as_str());
+            let seen = snapshot.observed(target.cluster.as_str());
             (decision.groups, seen.map(|seen| seen.impersonation).unwrap_or_default())
         };
         let Some(upstream) = self.upstreams.upstream(&target.cluster) else { return Ok(None) };
