@@ -207,18 +207,28 @@ struct Carried {
     any: bool,
     // Answers of which a part was handed over for sending and the next is not asked for yet, and since when.
     handed: Vec<(u64, Instant)>,
+    // Answers that may wait for their reader, until they are cut; and since when that is known.
+    patient: Vec<(u64, CancellationToken, Option<Instant>)>,
     next: u64,
 }
 
 impl Activity {
     fn new() -> Self {
-        Self(Mutex::new(Carried { requests: 0, since: Instant::now(), any: false, handed: Vec::new(), next: 0 }))
+        Self(Mutex::new(Carried {
+            requests: 0,
+            since: Instant::now(),
+            any: false,
+            handed: vec![],
+            patient: vec![],
+            next: 0,
+        }))
     }
 
-    /// Returns when a client has left an answer untouched for too long. The library asks for more as soon as it can send.
+    /// Returns when a client has left an answer untouched for too long. The library asks for more as soon as it can send;
+    /// an answer that was cut goes when it does, so one that is still there is not read.
     async fn is_unread(&self, longest: Duration) {
         loop {
-            let oldest = self.0.lock().handed.iter().map(|(_, since)| *since).min();
+            let oldest = self.0.lock().oldest();
             let end = oldest.unwrap_or_else(Instant::now) + longest;
             if end <= Instant::now() {
                 return;
@@ -246,6 +256,16 @@ impl Activity {
     }
 }
 
+impl Carried {
+    /// Since when the answer waits that waits longest.
+    fn oldest(&mut self) -> Option<Instant> {
+        let cut = self.patient.iter_mut().filter(|(_, cut, _)| cut.is_cancelled());
+        let cut = cut.map(|(_, _, since)| *since.get_or_insert_with(Instant::now)).min();
+        let handed = self.handed.iter().map(|(_, since)| *since).min();
+        cut.into_iter().chain(handed).min()
+    }
+}
+
 /// A request under way, until its answer is sent or given up.
 struct Busy(Arc<Activity>);
 
@@ -270,33 +290,40 @@ impl Drop for Busy {
 struct Held {
     body: Either<ProxyBody, axum::body::Body>,
     // Known by this number while it waits for its client.
-    number: Option<u64>,
+    number: u64,
+    // It may wait for as long as its reader likes.
+    patient: bool,
     busy: Busy,
 }
 
 impl Held {
     fn new(body: Either<ProxyBody, axum::body::Body>, busy: Busy) -> Self {
         // What goes on for long may wait for as long as its reader likes. A client may also not let a first byte come.
-        let patient = matches!(&body, Either::Left(body) if body.is_long());
-        let number = (!patient).then(|| {
+        let patient = match &body {
+            Either::Left(body) if body.is_long() => Some(body.cut()),
+            _ => None,
+        };
+        let number = {
             let mut carried = busy.0.0.lock();
             carried.next += 1;
-            carried.next
-        });
-        let held = Self { body, number, busy };
+            let number = carried.next;
+            carried.patient.extend(patient.iter().flatten().map(|cut| (number, cut.clone(), None)));
+            number
+        };
+        let held = Self { body, number, patient: patient.is_some(), busy };
         held.handed();
         held
     }
 
     fn taken(&self) {
-        if let Some(number) = self.number {
-            self.busy.0.0.lock().handed.retain(|(handed, _)| *handed != number);
+        if !self.patient {
+            self.busy.0.0.lock().handed.retain(|(handed, _)| *handed != self.number);
         }
     }
 
     fn handed(&self) {
-        if let Some(number) = self.number {
-            self.busy.0.0.lock().handed.push((number, Instant::now()));
+        if !self.patient {
+            self.busy.0.0.lock().handed.push((self.number, Instant::now()));
         }
     }
 }
@@ -304,6 +331,9 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.taken();
+        if self.patient {
+            self.busy.0.0.lock().patient.retain(|(number, ..)| *number != self.number);
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! The cluster here is a recorder: what it is for is to show exactly which bytes would reach an API server, and to misbehave
 //! in ways that a real one does not. Nothing here claims how Kubernetes answers; `tests/cluster` does, on a real one.
 
+#[path = "proxy/across.rs"]
+mod across;
 #[path = "proxy/changes.rs"]
 mod changes;
 #[path = "proxy/clock.rs"]

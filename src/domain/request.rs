@@ -20,7 +20,7 @@ pub const MAX_TARGET: usize = 16 * 1024;
 pub const INTERACTIVE: [&str; 3] = ["pods/exec", "pods/attach", "pods/portforward"];
 
 /// A request for the API server, parsed once from the raw path and query.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RequestInfo {
     /// A resource of the API.
     Resource(ResourceRequest),
@@ -29,7 +29,7 @@ pub enum RequestInfo {
 }
 
 /// A request for a path that names no resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PathRequest {
     /// The path.
     pub path: String,
@@ -38,7 +38,7 @@ pub struct PathRequest {
 }
 
 /// A request for a resource.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ResourceRequest {
     /// RBAC verb.
     pub verb: Verb,

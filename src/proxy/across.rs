@@ -6,6 +6,7 @@
 
 mod accept;
 mod frames;
+mod held_back;
 mod list;
 mod members;
 mod merge;
@@ -60,6 +61,13 @@ pub struct Across {
     tokens: Tokens,
     views: Arc<Views>,
     room: Room,
+}
+
+impl Across {
+    /// Bytes that are taken.
+    pub fn memory(&self) -> usize {
+        self.room.taken()
+    }
 }
 
 /// The memory that an answer takes for as long as it is written.
@@ -134,6 +142,9 @@ pub async fn serve(
 
     let upstream = proxy.upstream(&target.cluster)?;
     let impersonation = snapshot.observed(target.cluster.as_str()).map(|o| o.impersonation).unwrap_or_default();
+    // A cluster that came back under its name counts its revisions anew.
+    let registered = snapshot.clusters.get(target.cluster.as_str());
+    let cluster_uid = registered.and_then(|cluster| cluster.object.metadata.uid.clone()).unwrap_or_default();
     drop(snapshot);
 
     let key = StreamKey {
@@ -163,7 +174,7 @@ pub async fn serve(
     );
     let spread = Spread {
         upstream: &upstream,
-        room: &proxy.across.room,
+        share: proxy.across.room.of(&record.user_uid),
         user: &record.user,
         uid: &record.user_uid,
         token: &record.id,
@@ -173,13 +184,13 @@ pub async fn serve(
         id,
         read: AtomicUsize::new(0),
     };
-    let view = view_name(caller, target, request);
+    let view = view_name(caller, &cluster_uid, target, request);
     let answer = async {
         if of_namespaces(request) {
             let own = proxy.own(&target.cluster)?;
             let accept =
                 spread.headers.get(header::ACCEPT).cloned().unwrap_or(HeaderValue::from_static("application/json"));
-            let asking = Asking { own: &own, accept, room: spread.room, id };
+            let asking = Asking { own: &own, accept, share: spread.share.clone(), id };
             return namespaces_of(proxy, &asking, &members, &options, (caller, target, request, view)).await;
         }
         Ok(match long {
@@ -254,11 +265,12 @@ async fn listed_across(
 ) -> Result<Parts, Status> {
     let question = format!("{view}\n{}\n{}", request.version, options.passed_query());
     let pages = list::Pages { tokens: &proxy.across.tokens, question: &question };
+    let before = proxy.across.views.before(view, options);
     let list::Listed { parts, warnings, content_type, revision, first, taken } =
         list::list(spread, members, options, &pages).await?;
     if let (Some(revision), true) = (revision, first) {
         // Where the client may not go on from it, its watch is told so, and it lists anew.
-        let _ = proxy.across.views.listed(view, members.set, revision);
+        let _ = proxy.across.views.listed(view, members.set, revision, before);
     }
     Ok(Parts { ahead: parts, source: Source::Nothing(Some(Held(taken))), content_type, warnings })
 }
@@ -287,9 +299,10 @@ async fn namespaces_of(
     (caller, target, request, view): (&Caller, &Target, &ResourceRequest, String),
 ) -> Result<Parts, Status> {
     if request.verb == Verb::List {
+        let before = proxy.across.views.before(&view, options);
         let listed = namespaces::list(asking, members, options).await?;
         if let Some(revision) = listed.revision {
-            let _ = proxy.across.views.listed(&view, members.set, revision);
+            let _ = proxy.across.views.listed(&view, members.set, revision, before);
         }
         let list::Listed { parts, warnings, content_type, taken, .. } = listed;
         return Ok(Parts { ahead: parts, source: Source::Nothing(Some(Held(taken))), content_type, warnings });
@@ -340,12 +353,12 @@ fn ended(cause: &str) -> Status {
 }
 
 /// Names a caller's view of a resource. Two tokens with different limits see different sets and have a view each.
-fn view_name(caller: &Caller, target: &Target, request: &ResourceRequest) -> String {
+fn view_name(caller: &Caller, cluster_uid: &str, target: &Target, request: &ResourceRequest) -> String {
     let record = &caller.token.record;
     let scopes = serde_json::to_string(&record.scopes).unwrap_or_default();
     let project = target.project.as_deref().unwrap_or_default();
     // None of these can hold a line feed; what could, is JSON.
-    [&record.user_uid, &target.cluster, project, &request.group, &request.resource, &scopes]
+    [&record.user_uid, cluster_uid, project, &request.group, &request.resource, &scopes]
         .map(|part| part as &str)
         .join("\n")
 }
@@ -378,16 +391,24 @@ fn describe(members: &Members, what: &mut What) {
     what.rule = format!("across {} namespaces", members.permitted.len());
 }
 
-/// Why a stream that was admitted across namespaces may not go on, if it may not: only with the same set, unless it
-/// follows changes itself.
-pub fn refused(decider: &dyn Decide, ctx: &Context<'_>, set: Option<SetId>) -> Option<&'static str> {
-    let RequestInfo::Resource(request) = ctx.request else { return Some(MEMBERSHIP) };
-    match (members(decider, ctx, request), set) {
-        (Ok(Some(members)), Some(set)) if members.set != set => Some(MEMBERSHIP),
+/// What of a request across namespaces is permitted now: which set, none, or the reason why not.
+pub type Standing = Result<Option<SetId>, &'static str>;
+
+/// Finds the [`Standing`] of a stream that was admitted across namespaces.
+pub fn standing(decider: &dyn Decide, ctx: &Context<'_>) -> Standing {
+    let RequestInfo::Resource(request) = ctx.request else { return Err(MEMBERSHIP) };
+    let members = members(decider, ctx, request).map_err(|refusal| refusal.reason)?;
+    Ok(members.map(|members| members.set))
+}
+
+/// Why a stream may not go on, if it may not: only with the same set, unless it follows changes itself.
+pub fn refused(standing: &Standing, ctx: &Context<'_>, set: Option<SetId>) -> Option<&'static str> {
+    match (standing, set) {
+        (Ok(Some(now)), Some(set)) if *now != set => Some(MEMBERSHIP),
         (Ok(Some(_)), _) => None,
         // Its last namespace may be about to go, and it tells of that.
         (Ok(None), None) if knows_cluster(ctx.snapshot, ctx.asker.user, ctx.asker.scopes, ctx.place, ctx.now) => None,
         (Ok(None), _) => Some("no-namespace"),
-        (Err(refusal), _) => Some(refusal.reason),
+        (Err(reason), _) => Some(reason),
     }
 }

@@ -2,14 +2,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::across::{self, Held, MergedWatch, NamespacesWatch};
 use super::service::Finish;
@@ -22,6 +24,10 @@ const STALL: Duration = Duration::from_secs(90);
 /// So much of a short response is waited for before its head is passed on: small ones are then written to the client in
 /// one piece.
 const GATHERED: usize = 64 * 1024;
+
+/// Longest piece that is handed over for sending. What was handed over goes out even after a cut, so lists and events that
+/// lie here whole go piece by piece.
+const PIECE: usize = 64 * 1024;
 
 /// Time that a small response has to be there after its head.
 const PROMPT: Duration = Duration::from_millis(20);
@@ -64,9 +70,10 @@ pub enum Source {
 
 /// A body that comes from a cluster.
 pub struct Relayed {
-    // What was read before the head was passed on.
-    ahead: std::vec::IntoIter<Bytes>,
-    source: Source,
+    flow: Reach,
+    // A merged watch tells its client of changes.
+    merged: bool,
+    over: bool,
     finish: Finish,
     // A long-running response may be silent for as long as it likes.
     may_stall: bool,
@@ -74,6 +81,109 @@ pub struct Relayed {
     right: Watched,
     // Of the register, once the right is entered there.
     cancelled: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+/// Who reaches what is still to be sent.
+enum Reach {
+    /// Only who sends it. A short read needs no more, and pays for no more.
+    Alone(Flow),
+    /// The register, too: a cut lets go of the cluster and of the memory at once, also where the client reads nothing
+    /// and is not asked for.
+    Shared(Arc<Mutex<Flow>>),
+}
+
+impl Reach {
+    fn with<T>(&mut self, act: impl FnOnce(&mut Flow) -> T) -> T {
+        match self {
+            Self::Alone(flow) => act(flow),
+            Self::Shared(flow) => act(&mut flow.lock()),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Alone(flow) => flow.size_hint(),
+            Self::Shared(flow) => flow.lock().size_hint(),
+        }
+    }
+
+    fn share(&mut self) -> Arc<Mutex<Flow>> {
+        let shared = match std::mem::replace(self, Self::Alone(Flow::new(vec![], Source::Over))) {
+            Self::Alone(flow) => Arc::new(Mutex::new(flow)),
+            Self::Shared(flow) => flow,
+        };
+        *self = Self::Shared(shared.clone());
+        shared
+    }
+}
+
+/// What is still to be sent.
+struct Flow {
+    // What was read before the head was passed on.
+    ahead: std::vec::IntoIter<Bytes>,
+    // The rest of what is sent piece by piece.
+    rest: Bytes,
+    source: Source,
+    // It was let go of in the middle of a piece.
+    torn: bool,
+}
+
+/// What a body gives when it is asked for more.
+type Polled = Poll<Option<Result<Frame<Bytes>, hyper::Error>>>;
+
+impl Flow {
+    fn new(ahead: Vec<Bytes>, source: Source) -> Self {
+        Self { ahead: ahead.into_iter(), rest: Bytes::new(), source, torn: false }
+    }
+
+    /// The next piece of what is at hand.
+    fn piece(&mut self) -> Option<Bytes> {
+        while self.rest.is_empty() {
+            self.rest = self.ahead.next()?;
+        }
+        Some(self.rest.split_to(self.rest.len().min(PIECE)))
+    }
+
+    /// What comes next; nothing where it was let go of.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Option<Polled> {
+        let ready = |piece: Option<Bytes>| Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))));
+        if let Some(piece) = self.piece() {
+            return Some(ready(Some(piece)));
+        }
+        let made = match &mut self.source {
+            Source::Cluster(body) => return Some(Pin::new(body).poll_frame(cx)),
+            Source::Merged(watch) => watch.poll_next(cx),
+            Source::Namespaces(watch) => watch.poll_next(cx),
+            Source::Nothing(_) => Poll::Ready(None),
+            Source::Over => return None,
+        };
+        Some(match made {
+            Poll::Ready(Some(bytes)) => {
+                self.rest = bytes;
+                let first = self.rest.split_to(self.rest.len().min(PIECE));
+                ready(Some(first))
+            }
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+    }
+
+    fn let_go(&mut self) {
+        self.torn |= !self.rest.is_empty();
+        (self.ahead, self.rest, self.source) = (vec![].into_iter(), Bytes::new(), Source::Over);
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = match &self.source {
+            Source::Cluster(body) => body.size_hint().exact(),
+            Source::Nothing(_) => Some(0),
+            // What was cut before its head was written must not be told to be empty: its client would take that for all.
+            Source::Merged(_) | Source::Namespaces(_) | Source::Over => None,
+        };
+        let Some(rest) = rest else { return SizeHint::default() };
+        let ahead: usize = self.ahead.as_slice().iter().map(Bytes::len).sum();
+        SizeHint::with_exact((ahead + self.rest.len()) as u64 + rest)
+    }
 }
 
 /// The beginning of a body.
@@ -149,11 +259,20 @@ impl Watched {
     }
 }
 
+fn let_go_with(registered: &Registered, flow: &mut Reach) {
+    let flow = flow.share();
+    registered.cut.then(Box::new(move || flow.lock().let_go()));
+}
+
 impl Relayed {
     /// A response of which `ahead` was read already.
     pub fn new(ahead: Vec<Bytes>, source: Source, finish: Finish, right: Watched) -> Self {
-        let may_stall = finish.is_long();
-        Self { ahead: ahead.into_iter(), source, finish, may_stall, stall: None, right, cancelled: None }
+        let (may_stall, merged) = (finish.is_long(), matches!(source, Source::Merged(_)));
+        let mut flow = Reach::Alone(Flow::new(ahead, source));
+        if let Watched::Entered(registered) = &right {
+            let_go_with(registered, &mut flow);
+        }
+        Self { flow, merged, over: false, finish, may_stall, stall: None, right, cancelled: None }
     }
 
     /// Why the right to the rest has ended, if it has.
@@ -162,7 +281,9 @@ impl Relayed {
             if !self.finish.lingers() {
                 return None;
             }
-            self.right = Watched::Entered(self.finish.enter(StreamKey::clone(key)));
+            let registered = self.finish.enter(StreamKey::clone(key));
+            let_go_with(&registered, &mut self.flow);
+            self.right = Watched::Entered(registered);
         }
         let Watched::Entered(registered) = &self.right else { return None };
         let cancelled = self.cancelled.get_or_insert_with(|| Box::pin(registered.cut.cancelled_owned()));
@@ -171,21 +292,16 @@ impl Relayed {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if matches!(self.source, Source::Over) {
+        if self.over {
             return Poll::Ready(None);
         }
         if let Some(cause) = self.poll_cut(cx) {
             return self.end(cause);
         }
-        if let Some(data) = self.ahead.next() {
-            self.finish.count(data.len());
-            return Poll::Ready(Some(Ok(Frame::data(data))));
-        }
-        let polled = match &mut self.source {
-            Source::Cluster(body) => Pin::new(body).poll_frame(cx),
-            Source::Merged(watch) => watch.poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
-            Source::Namespaces(watch) => watch.poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
-            Source::Nothing(_) | Source::Over => Poll::Ready(None),
+        let Some(polled) = self.flow.with(|flow| flow.poll(cx)) else {
+            // A cut of this very moment.
+            let cause = self.right.cause();
+            return self.end(cause);
         };
         match polled {
             Poll::Ready(Some(Ok(frame))) => {
@@ -221,26 +337,17 @@ impl Relayed {
     /// off.
     fn end(&mut self, cause: &'static str) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.finish.cut(cause);
-        let merged = matches!(self.source, Source::Merged(_));
-        self.source = Source::Over;
-        if merged && cause == across::MEMBERSHIP {
+        self.over = true;
+        let torn = self.flow.with(|flow| {
+            flow.let_go();
+            flow.torn
+        });
+        // In the middle of an event nothing can be said.
+        if self.merged && !torn && cause == across::MEMBERSHIP {
             let told = across::expired("your namespaces changed; list again");
             return Poll::Ready(Some(Ok(Frame::data(told))));
         }
         Poll::Ready(Some(Err(BodyError::Cut(cause))))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let ahead: u64 = self.ahead.as_slice().iter().map(|data| data.len() as u64).sum();
-        let rest = match &self.source {
-            Source::Cluster(body) => body.size_hint().exact(),
-            Source::Merged(_) | Source::Namespaces(_) => None,
-            Source::Nothing(_) | Source::Over => Some(0),
-        };
-        match rest {
-            Some(rest) => SizeHint::with_exact(ahead + rest),
-            None => SizeHint::default(),
-        }
     }
 }
 
@@ -248,6 +355,17 @@ impl ProxyBody {
     /// Whether this goes on for as long as both sides like: a watch, a log that is followed.
     pub fn is_long(&self) -> bool {
         matches!(self, Self::Relayed(relayed) if relayed.may_stall)
+    }
+
+    /// Cancelled when the right to it ends, where that is watched over from the beginning.
+    pub fn cut(&self) -> Option<CancellationToken> {
+        match self {
+            Self::Relayed(relayed) => match &relayed.right {
+                Watched::Entered(registered) => Some(registered.cut.token()),
+                Watched::Later(_) => None,
+            },
+            Self::Whole(_) => None,
+        }
     }
 }
 
@@ -273,7 +391,62 @@ impl Body for ProxyBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             ProxyBody::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            ProxyBody::Relayed(relayed) => relayed.size_hint(),
+            ProxyBody::Relayed(relayed) => relayed.flow.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    fn next(flow: &mut Flow) -> Option<Bytes> {
+        match flow.poll(&mut Context::from_waker(Waker::noop())) {
+            Some(Poll::Ready(frame)) => frame.map(|frame| frame.unwrap().into_data().unwrap()),
+            Some(Poll::Pending) => panic!("pending"),
+            None => panic!("let go of"),
+        }
+    }
+
+    fn parts() -> (Vec<Bytes>, Vec<u8>) {
+        let lengths = [1, 0, PIECE, PIECE + 1, 0, 3 * PIECE - 1, 7];
+        let parts: Vec<Bytes> = lengths.iter().zip(b'a'..).map(|(n, byte)| Bytes::from(vec![byte; *n])).collect();
+        let whole = parts.concat();
+        (parts, whole)
+    }
+
+    #[test]
+    fn what_lies_here_goes_piece_by_piece_and_no_byte_is_lost() {
+        let (parts, whole) = parts();
+        let mut flow = Flow::new(parts, Source::Nothing(None));
+        let (mut sent, length) = (vec![], whole.len() as u64);
+        loop {
+            assert_eq!(flow.size_hint().exact(), Some(length - sent.len() as u64));
+            let Some(piece) = next(&mut flow) else { break };
+            assert!((1..=PIECE).contains(&piece.len()));
+            sent.extend_from_slice(&piece);
+        }
+        assert_eq!(sent, whole);
+    }
+
+    #[test]
+    fn what_was_let_go_of_is_not_sent_and_not_said_to_be_all() {
+        for taken in 0..6 {
+            let mut reach = Reach::Alone(Flow::new(parts().0, Source::Nothing(None)));
+            for _ in 0..taken {
+                reach.with(next).unwrap();
+            }
+            let shared = reach.share();
+            assert!(reach.size_hint().exact().is_some());
+            shared.lock().let_go();
+            assert_eq!(reach.size_hint().exact(), None, "an empty answer would be taken for all of it");
+            reach.with(|flow| assert!(flow.poll(&mut Context::from_waker(Waker::noop())).is_none()));
+            // Pieces: 1, PIECE, PIECE, 1, PIECE. In the middle of a part after the third and the fifth.
+            reach.with(|flow| assert_eq!(flow.torn, matches!(taken, 3 | 5), "after {taken}"));
+            shared.lock().let_go();
+            reach.with(|flow| assert_eq!(flow.torn, matches!(taken, 3 | 5)));
         }
     }
 }

@@ -124,7 +124,12 @@ pub fn authorize(decider: &dyn Decide, ctx: &Context<'_>) -> Result<Decision, Re
         "" => None,
         _ => resolve::namespace(ctx.snapshot, ctx.asker.user, ctx.asker.scopes, ctx.place, ctx.now),
     };
-    let permit = decider.decide(ctx, resolved.as_ref())?;
+    authorize_in(decider, ctx, resolved.as_ref())
+}
+
+/// As [`authorize`], where the place was resolved already, in the same version of everything.
+pub fn authorize_in(decider: &dyn Decide, ctx: &Context<'_>, resolved: Option<&Resolved>) -> Result<Decision, Refusal> {
+    let permit = decider.decide(ctx, resolved)?;
     Ok(match resolved {
         Some(resolved) => Decision {
             project: Some(resolved.claim.object.project.clone()),

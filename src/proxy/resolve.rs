@@ -123,16 +123,28 @@ pub fn own_namespaces(
     now: Timestamp,
     limit: usize,
 ) -> Vec<String> {
+    own(snapshot, user, scopes, place, now, limit).into_iter().map(|own| own.claim.object.namespace.clone()).collect()
+}
+
+/// As [`own_namespaces`], with what was found of each.
+pub fn own(
+    snapshot: &Snapshot,
+    user: &User,
+    scopes: &TokenScopes,
+    place: Place<'_>,
+    now: Timestamp,
+    limit: usize,
+) -> Vec<Resolved> {
     let holder = snapshot.holder(user, now);
-    let known = |claim: &&Arc<Stored<Claim>>| {
+    let known = |claim: &Arc<Stored<Claim>>| {
         let at = Place { namespace: &claim.object.namespace, ..place };
-        !is_system_namespace(at.namespace)
-            && ground(snapshot, at, claim)
-                .is_some_and(|ground| held_on(snapshot, holder, scopes, at.namespace, ground).is_some())
+        if is_system_namespace(at.namespace) {
+            return None;
+        }
+        held_on(snapshot, holder, scopes, at.namespace, ground(snapshot, at, claim)?)
     };
-    let name = |claim: &Arc<Stored<Claim>>| claim.object.namespace.clone();
     if snapshot.granted_cluster(place.cluster).is_some_and(|cluster| holder.has_any_on(cluster)) {
-        return snapshot.claims_on(place.cluster).filter(known).take(limit).map(name).collect();
+        return snapshot.claims_on(place.cluster).filter_map(known).take(limit).collect();
     }
     // What is held is few, and the claims of a cluster may be many.
     let projects: BTreeSet<&str> = holder
@@ -143,9 +155,9 @@ pub fn own_namespaces(
         .filter(|project| place.project.is_none_or(|narrow| narrow == *project))
         .collect();
     let claims = projects.into_iter().flat_map(|project| snapshot.claims_of(project));
-    let mut own: Vec<String> =
-        claims.filter(|claim| claim.object.cluster == place.cluster).filter(known).map(name).collect();
-    own.sort_unstable();
+    let mut own: Vec<Resolved> =
+        claims.filter(|claim| claim.object.cluster == place.cluster).filter_map(known).collect();
+    own.sort_unstable_by(|a, b| a.claim.object.namespace.cmp(&b.claim.object.namespace));
     own.truncate(limit);
     own
 }

@@ -126,6 +126,11 @@ impl Proxy {
         &self.streams
     }
 
+    /// Bytes of memory that lists and long events across namespaces take just now, in whole pieces of 64 KiB.
+    pub fn memory_of_lists(&self) -> usize {
+        self.across.memory()
+    }
+
     /// Judges the streams with every change until the index ends.
     pub async fn judge(self: Arc<Self>) {
         let metrics = self.metrics.clone();
@@ -324,31 +329,28 @@ impl Proxy {
 
     fn register(&self, caller: &Caller, target: &Target, long: bool) -> Result<Registered, Refusal> {
         let key = key(caller, target.clone());
-        if long {
-            self.affords(&key)?;
-        }
-        Ok(self.streams.register(key))
+        if long { self.register_afforded(key) } else { Ok(self.streams.register(key)) }
     }
 
     /// Enters what was admitted a moment ago, and judges it at once: what changed since was not watched for.
     pub(super) fn register_late(&self, key: StreamKey) -> Result<Registered, Refusal> {
-        self.affords(&key)?;
-        Ok(self.streams.enter_late(key, &self.index, &*self.decider))
+        let registered = self.register_afforded(key.clone())?;
+        registered.judge(&key, &self.index, &*self.decider);
+        Ok(registered)
     }
 
-    fn affords(&self, key: &StreamKey) -> Result<(), Refusal> {
-        let (open, most) = (self.streams.count_of(&key.token.record.user), self.settings.max_streams_per_user);
-        if open + key.weight() <= most {
-            return Ok(());
-        }
-        let wide = match key.weight() {
-            1 => String::new(),
-            wide => format!(", and this one would be {wide} of them"),
-        };
-        let message = format!(
-            "you have {open} long-running responses open{wide}; {most} is the most one account may have; close some"
-        );
-        Err(refusal("too-many-streams", Status::too_many_requests(message, 10)))
+    fn register_afforded(&self, key: StreamKey) -> Result<Registered, Refusal> {
+        let (weight, most) = (key.weight(), self.settings.max_streams_per_user);
+        self.streams.register_within(key, most).map_err(|open| {
+            let wide = match weight {
+                1 => String::new(),
+                wide => format!(", and this one would be {wide} of them"),
+            };
+            let message = format!(
+                "you have {open} long-running responses open{wide}; {most} is the most one account may have; close some"
+            );
+            refusal("too-many-streams", Status::too_many_requests(message, 10))
+        })
     }
 
     fn review(&self, review: Review, ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Reviewed, Refusal> {

@@ -51,6 +51,22 @@ pub struct Across {
     pub width: usize,
 }
 
+/// What one judgement of all streams found already: the watches of one client often ask for the same.
+#[derive(Default)]
+struct Pass<'a> {
+    standings: HashMap<Question<'a>, across::Standing>,
+}
+
+/// What a [`across::Standing`] follows from, within one version of everything. The credential is meant by where it lies:
+/// one that was written anew under its id may have other limits.
+#[derive(PartialEq, Eq, Hash)]
+struct Question<'a> {
+    token: *const TokenEntry,
+    cluster: &'a str,
+    narrowed: Option<&'a str>,
+    request: &'a RequestInfo,
+}
+
 impl StreamKey {
     fn place(&self) -> Place<'_> {
         let namespace = match &self.request {
@@ -61,7 +77,13 @@ impl StreamKey {
     }
 
     /// Why the stream must end, if it must.
-    fn refused(&self, decider: &dyn Decide, snapshot: &Snapshot, now: Timestamp) -> Option<&'static str> {
+    fn refused<'a>(
+        &'a self,
+        decider: &dyn Decide,
+        snapshot: &Snapshot,
+        now: Timestamp,
+        pass: &mut Pass<'a>,
+    ) -> Option<&'static str> {
         let known = snapshot.tokens.get(self.token.record.id.as_str()).filter(|t| t.hash == self.token.hash);
         let Some(token) = known else { return Some("token") };
         let Some(user) = snapshot.live_owner(token, now) else {
@@ -75,7 +97,16 @@ impl StreamKey {
             now,
         };
         match self.across {
-            Some(across) => across::refused(decider, &ctx, across.set),
+            Some(across) => {
+                let question = Question {
+                    token: Arc::as_ptr(&self.token),
+                    cluster: &self.cluster,
+                    narrowed: self.narrowed.as_deref(),
+                    request: &self.request,
+                };
+                let standing = pass.standings.entry(question).or_insert_with(|| across::standing(decider, &ctx));
+                across::refused(standing, &ctx, across.set)
+            }
             None => decide::authorize(decider, &ctx).err().map(|refusal| refusal.reason),
         }
     }
@@ -106,22 +137,44 @@ struct Entry {
 }
 
 /// How a stream learns that it must end.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Cut {
     token: CancellationToken,
     cause: Mutex<Option<&'static str>>,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Cut {
     /// Ends the stream.
     fn now(&self, cause: &'static str) {
-        *self.cause.lock() = Some(cause);
+        self.cause.lock().get_or_insert(cause);
         self.token.cancel();
+        self.run();
+    }
+
+    /// What is done at once when it is cut, or now if it was; nobody else may be waiting for it.
+    pub fn then(&self, act: Box<dyn FnOnce() + Send>) {
+        *self.then.lock() = Some(act);
+        if self.token.is_cancelled() {
+            self.run();
+        }
+    }
+
+    fn run(&self) {
+        let act = self.then.lock().take();
+        if let Some(act) = act {
+            act();
+        }
     }
 
     /// Returns when the stream must end.
     pub fn cancelled(&self) -> tokio_util::sync::WaitForCancellationFuture<'_> {
         self.token.cancelled()
+    }
+
+    /// Cancelled when the stream must end.
+    pub fn token(&self) -> CancellationToken {
+        self.token.clone()
     }
 
     /// As [`Cut::cancelled`], owned.
@@ -141,6 +194,19 @@ pub struct Registered {
     id: u64,
     /// How the stream learns that it must end.
     pub cut: Arc<Cut>,
+}
+
+impl Registered {
+    /// Judges what was entered a moment after it was admitted.
+    pub fn judge(&self, key: &StreamKey, index: &Index, decider: &dyn Decide) {
+        let refused = match index.is_fresh() {
+            true => key.refused(decider, &index.snapshot(), index.now(), &mut Pass::default()),
+            false => Some("stale"),
+        };
+        if let Some(cause) = refused {
+            self.cut.now(cause);
+        }
+    }
 }
 
 impl Drop for Registered {
@@ -166,12 +232,25 @@ impl Streams {
     /// Enters a stream. It must be entered before the last look at the index that admits it, or a change between the
     /// two would be missed; the caller decides again after this.
     pub fn register(self: &Arc<Self>, key: StreamKey) -> Registered {
+        self.enter(key, &mut self.entries.lock())
+    }
+
+    /// As [`Streams::register`], if the account then has no more than `most`; else how many it has.
+    pub fn register_within(self: &Arc<Self>, key: StreamKey, most: usize) -> Result<Registered, usize> {
+        // Under one lock: of many that ask at a time, none gets in beside the count.
+        let mut entries = self.entries.lock();
+        let open = entries.per_user.get(&key.token.record.user).copied().unwrap_or_default();
+        match open.saturating_add(key.weight()) > most {
+            true => Err(open),
+            false => Ok(self.enter(key, &mut entries)),
+        }
+    }
+
+    fn enter(self: &Arc<Self>, key: StreamKey, entries: &mut Entries) -> Registered {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let cut = Arc::new(Cut::default());
-        let mut entries = self.entries.lock();
         *entries.per_user.entry(key.token.record.user.clone()).or_default() += key.weight();
         entries.by_id.insert(id, Entry { key: Arc::new(key), cut: cut.clone() });
-        drop(entries);
         Registered { streams: self.clone(), id, cut }
     }
 
@@ -179,13 +258,7 @@ impl Streams {
     /// admitted was not watched for.
     pub fn enter_late(self: &Arc<Self>, key: StreamKey, index: &Index, decider: &dyn Decide) -> Registered {
         let registered = self.register(key.clone());
-        let refused = match index.is_fresh() {
-            true => key.refused(decider, &index.snapshot(), index.now()),
-            false => Some("stale"),
-        };
-        if let Some(cause) = refused {
-            registered.cut.now(cause);
-        }
+        registered.judge(&key, index, decider);
         registered
     }
 
@@ -219,6 +292,31 @@ impl Streams {
         }
     }
 
+    /// Judges all streams by one version of everything.
+    fn judge_once(
+        &self,
+        decider: &dyn Decide,
+        snapshot: &Snapshot,
+        now: Timestamp,
+        fresh: bool,
+        on_cut: &impl Fn(&'static str),
+    ) {
+        // Judged outside of the lock: requests register meanwhile, and decide again themselves.
+        let entries: Vec<(Arc<StreamKey>, Arc<Cut>)> =
+            self.entries.lock().by_id.values().map(|e| (e.key.clone(), e.cut.clone())).collect();
+        let mut pass = Pass::default();
+        for (key, cut) in &entries {
+            let cause = if fresh { key.refused(decider, snapshot, now, &mut pass) } else { Some("stale") };
+            if let Some(cause) = cause
+                && !cut.token.is_cancelled()
+            {
+                info!(cause, token = key.token.record.id, cluster = key.cluster, "stream cut");
+                cut.now(cause);
+                on_cut(cause);
+            }
+        }
+    }
+
     /// Judges all streams with every version of the index, until the index ends.
     pub async fn judge(self: Arc<Self>, index: Arc<Index>, decider: Arc<dyn Decide>, on_cut: impl Fn(&'static str)) {
         let mut state = index.subscribe();
@@ -226,19 +324,7 @@ impl Streams {
             let seen = *state.borrow_and_update();
             let snapshot = index.snapshot();
             let now = index.now();
-            // Judged outside of the lock: requests register meanwhile, and decide again themselves.
-            let entries: Vec<(Arc<StreamKey>, Arc<Cut>)> =
-                self.entries.lock().by_id.values().map(|e| (e.key.clone(), e.cut.clone())).collect();
-            for (key, cut) in entries {
-                let cause = if seen.fresh { key.refused(&*decider, &snapshot, now) } else { Some("stale") };
-                if let Some(cause) = cause
-                    && !cut.token.is_cancelled()
-                {
-                    info!(cause, token = key.token.record.id, cluster = key.cluster, "stream cut");
-                    cut.now(cause);
-                    on_cut(cause);
-                }
-            }
+            self.judge_once(&*decider, &snapshot, now, seen.fresh, &on_cut);
             self.judged.send_replace(seen.generation);
             tokio::select! {
                 changed = state.changed() => if changed.is_err() { return },
@@ -248,3 +334,6 @@ impl Streams {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

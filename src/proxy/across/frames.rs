@@ -8,13 +8,21 @@
 //! Pure: bytes in, bytes out.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use serde::Deserialize;
+use serde_json::Value;
+
+use super::merge::brief;
 
 /// Longest event, in bytes. The API server takes objects up to about 3 MiB.
 pub const LONGEST: usize = 16 * 1024 * 1024;
+/// Longest mark of the end of the initial events. It holds an empty object, or the columns of an empty Table.
+const LONGEST_MARK: usize = 256 * 1024;
+/// Longest `kind` and `apiVersion`, which are remembered; a group has at most 253 bytes.
+const LONGEST_NAME: usize = 512;
+/// What is left after a longer line gets memory of its own.
+const LONG: usize = 64 * 1024;
 
 /// Why a stream of events is not merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +58,10 @@ impl Lines {
             };
             let line = self.buffer.split_to(self.searched + at + 1);
             self.searched = 0;
+            if line.len() > LONG {
+                // Else one long event would be held in memory for as long as the watch goes on.
+                self.buffer = BytesMut::from(&self.buffer[..]);
+            }
             if line.iter().any(|b| !b.is_ascii_whitespace()) {
                 return Ok(Some(line.freeze()));
             }
@@ -114,26 +126,41 @@ struct RawMetadata<'a> {
     #[serde(borrow)]
     resource_version: Cow<'a, str>,
     #[serde(borrow)]
-    annotations: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    annotations: Option<RawAnnotations<'a>>,
 }
 
-/// Marks the end of the initial events (KEP-3157).
-const END_OF_INITIAL: &str = "k8s.io/initial-events-end";
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawAnnotations<'a> {
+    // Marks the end of the initial events (KEP-3157).
+    #[serde(borrow, rename = "k8s.io/initial-events-end")]
+    initial_events_end: Option<Cow<'a, str>>,
+}
 
 impl Head {
     /// Reads the head of an event.
     pub fn read(line: &[u8]) -> Result<Self, FrameError> {
+        // The reader takes an array for an object, field by field in their order.
+        if line.trim_ascii_start().first() != Some(&b'{') {
+            return Err(FrameError::NoEvent("no object".into()));
+        }
         let RawEvent { r#type, object } =
-            serde_json::from_slice(line).map_err(|why| FrameError::NoEvent(why.to_string()))?;
+            serde_json::from_slice(line).map_err(|why| FrameError::NoEvent(brief(why)))?;
         let RawObject { kind, api_version, metadata } = object;
-        let ends = metadata.annotations.is_some_and(|a| a.get(END_OF_INITIAL).is_some_and(|v| v == "true"));
+        let ends = metadata.annotations.and_then(|a| a.initial_events_end).is_some_and(|v| v == "true");
         let event = match &*r#type {
             "ADDED" | "MODIFIED" | "DELETED" => Kind::Change,
             "BOOKMARK" => Kind::Bookmark(ends),
             "ERROR" => Kind::Error,
-            other => return Err(FrameError::NoEvent(format!("type {other:?}"))),
+            other => return Err(FrameError::NoEvent(brief(format_args!("type {other:?}")))),
         };
         let revision = metadata.resource_version.parse().ok();
+        if event == Kind::Bookmark(true) && revision.is_none() {
+            return Err(FrameError::NoEvent("the end of the initial events is at no revision".into()));
+        }
+        if kind.len().max(api_version.len()) > LONGEST_NAME {
+            return Err(FrameError::NoEvent("a kind with too long a name".into()));
+        }
         Ok(Self { kind: event, form: (kind.into_owned(), api_version.into_owned()), revision })
     }
 }
@@ -215,7 +242,7 @@ impl Merge {
             Kind::Bookmark(true) => {
                 self.members[member] = Member { passed: revision, replayed: true };
                 if self.settled() {
-                    self.end_initial(line);
+                    self.end_initial(line)?;
                 }
             }
         }
@@ -229,16 +256,21 @@ impl Merge {
 
     /// The last member has said what was there: now the client hears that all have, with that member's own words, which
     /// hold what the client's encoding needs.
-    fn end_initial(&mut self, line: &Bytes) {
-        if !self.wishes.bookmarks {
-            return;
+    fn end_initial(&mut self, line: &Bytes) -> Result<(), FrameError> {
+        let (true, Some(least)) = (self.wishes.bookmarks, self.least()) else { return Ok(()) };
+        if line.len() > LONGEST_MARK {
+            return Err(FrameError::NoEvent("too long a mark of the end of the initial events".into()));
         }
-        let Ok(mut event) = serde_json::from_slice::<serde_json::Value>(line) else { return };
-        let Some(least) = self.least() else { return };
-        event["object"]["metadata"]["resourceVersion"] = least.to_string().into();
+        let mut event: Value = serde_json::from_slice(line).map_err(|why| FrameError::NoEvent(brief(why)))?;
+        let metadata = event.get_mut("object").and_then(|object| object.get_mut("metadata"));
+        let Some(metadata) = metadata.and_then(Value::as_object_mut) else {
+            return Err(FrameError::NoEvent("the end of the initial events has no metadata".into()));
+        };
+        metadata.insert("resourceVersion".into(), least.to_string().into());
         self.out.extend_from_slice(event.to_string().as_bytes());
         self.out.extend_from_slice(b"\n");
         self.remembers = Some(least);
+        Ok(())
     }
 
     /// The revision that all members have passed.
@@ -264,7 +296,8 @@ impl Merge {
     /// What is to be written now. Ends such that the client may go on from what it remembers.
     pub fn flush(&mut self) -> Option<Bytes> {
         self.bookmark();
-        (!self.out.is_empty()).then(|| self.out.split().freeze())
+        // Taken whole: what is left of it would hold the memory of the longest event for as long as the watch goes on.
+        (!self.out.is_empty()).then(|| std::mem::take(&mut self.out).freeze())
     }
 
     fn bookmark(&mut self) {
@@ -275,7 +308,7 @@ impl Merge {
         if self.remembers == Some(least) {
             return;
         }
-        let rows = if kind == "Table" { serde_json::json!([]) } else { serde_json::Value::Null };
+        let rows = if kind == "Table" { serde_json::json!([]) } else { Value::Null };
         let mut object = serde_json::json!({
             "kind": kind,
             "apiVersion": api_version,
@@ -296,6 +329,11 @@ impl Merge {
         self.members.iter().all(|member| member.replayed)
     }
 
+    /// Whether the client remembers a revision that not all have passed: going on from there, it would miss something.
+    pub fn misleads(&self) -> bool {
+        self.remembers.is_some() && !self.resumable()
+    }
+
     /// Whether the client may go on from what it remembers, once everything is written.
     pub fn resumable(&self) -> bool {
         self.settled() && self.remembers.is_some_and(|remembered| self.least() >= Some(remembered))
@@ -313,278 +351,4 @@ pub fn expired(why: &str) -> Bytes {
 mod fuzz;
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn event(kind: &str, name: &str, revision: u64) -> Bytes {
-        let object = json!({"kind": "Pod", "apiVersion": "v1",
-                            "metadata": {"name": name, "resourceVersion": revision.to_string()}});
-        Bytes::from(format!("{}\n", json!({"type": kind, "object": object})))
-    }
-
-    fn end_mark(revision: u64) -> Bytes {
-        let metadata = json!({"resourceVersion": revision.to_string(),
-                              "annotations": {END_OF_INITIAL: "true", "k8s.io/initial-events-list-blueprint": "e30="}});
-        let object = json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata});
-        Bytes::from(format!("{}\n", json!({"type": "BOOKMARK", "object": object})))
-    }
-
-    fn read(bytes: Option<Bytes>) -> Vec<(String, String, u64)> {
-        let text = String::from_utf8(bytes.unwrap_or_default().to_vec()).unwrap();
-        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let field = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        events
-            .map(|event| {
-                let metadata = &event["object"]["metadata"];
-                let revision = metadata["resourceVersion"].as_str().map_or(0, |r| r.parse().unwrap());
-                (field(&event["type"]), field(&metadata["name"]), revision)
-            })
-            .collect()
-    }
-
-    fn from(from: u64, bookmarks: bool) -> Wishes {
-        Wishes { from: Some(from), initial_events: false, bookmarks }
-    }
-
-    #[test]
-    fn what_is_written_ends_at_the_revision_that_all_have_passed() {
-        let mut merge = Merge::new(2, from(10, true));
-        merge.take(0, &event("ADDED", "a", 15)).unwrap();
-        let own = |kind: &str, name: &str, revision| (kind.to_owned(), name.to_owned(), revision);
-        assert_eq!(read(merge.flush()), [own("ADDED", "a", 15), own("BOOKMARK", "", 10)]);
-        merge.take(1, &event("BOOKMARK", "", 20)).unwrap();
-        assert_eq!(read(merge.flush()), [own("BOOKMARK", "", 15)]);
-        assert_eq!(merge.flush(), None);
-        merge.take(0, &event("BOOKMARK", "", 30)).unwrap();
-        assert_eq!(read(merge.flush()), [own("BOOKMARK", "", 20)]);
-        assert!(merge.resumable());
-    }
-
-    #[test]
-    fn a_client_that_takes_no_bookmarks_may_not_go_on_from_what_it_saw() {
-        let mut merge = Merge::new(2, from(10, false));
-        assert!(merge.resumable(), "from where it came");
-        merge.take(0, &event("ADDED", "a", 15)).unwrap();
-        assert_eq!(read(merge.flush()).len(), 1);
-        assert!(!merge.resumable());
-        merge.take(1, &event("BOOKMARK", "", 15)).unwrap();
-        assert_eq!(merge.flush(), None);
-        assert!(merge.resumable());
-    }
-
-    #[test]
-    fn the_end_of_the_initial_events_waits_for_the_last_member() {
-        let mut merge = Merge::new(2, Wishes { from: None, initial_events: true, bookmarks: true });
-        merge.take(0, &event("ADDED", "a", 5)).unwrap();
-        merge.take(0, &end_mark(40)).unwrap();
-        merge.take(0, &event("ADDED", "later", 41)).unwrap();
-        merge.take(1, &event("ADDED", "b", 39)).unwrap();
-        let seen = read(merge.flush());
-        assert!(seen.iter().all(|(kind, ..)| kind == "ADDED"), "{seen:?}");
-        merge.take(1, &end_mark(38)).unwrap();
-        let bytes = merge.flush().unwrap();
-        assert!(std::str::from_utf8(&bytes).unwrap().contains("initial-events-list-blueprint"));
-        assert_eq!(read(Some(bytes)), [("BOOKMARK".to_owned(), String::new(), 38)]);
-    }
-
-    #[test]
-    fn an_error_ends_it_and_is_passed_on() {
-        let mut merge = Merge::new(2, from(10, true));
-        merge.take(1, &expired("too old")).unwrap();
-        assert!(merge.is_over());
-        assert_eq!(read(merge.flush())[0].0, "ERROR");
-    }
-
-    #[test]
-    fn what_is_no_event_is_refused() {
-        for line in [
-            "x",
-            "{}",
-            r#"{"type":"ADDED"}"#,
-            r#"{"type":"OTHER","object":{}}"#,
-            r#"{"type":"ADDED","type":"ADDED","object":{}}"#,
-        ] {
-            assert!(Merge::new(1, from(1, true)).take(0, &Bytes::from_static(line.as_bytes())).is_err(), "{line}");
-        }
-        let mut lines = Lines::default();
-        for _ in 0..=LONGEST / (1024 * 1024) {
-            lines.push(&vec![b'x'; 1024 * 1024]);
-        }
-        assert_eq!(lines.next(), Err(FrameError::TooLong));
-    }
-
-    proptest! {
-        #[test]
-        fn lines_are_the_same_however_they_arrive(cuts in prop::collection::vec(1usize..9, 1..40)) {
-            let text = b"{\"a\":1}\n\n{\"b\":\"}\"}\n  \n{}\n";
-            let mut lines = Lines::default();
-            let mut found = vec![];
-            let mut at = 0;
-            for cut in cuts.into_iter().chain([text.len()]) {
-                let end = text.len().min(at + cut);
-                lines.push(&text[at..end]);
-                at = end;
-                while let Some(line) = lines.next().unwrap() {
-                    found.push(line);
-                }
-            }
-            prop_assert_eq!(found, [&b"{\"a\":1}\n"[..], b"{\"b\":\"}\"}\n", b"{}\n"]);
-            prop_assert!(lines.is_empty());
-        }
-    }
-
-    /// What happens to one world of several namespaces, in the order of revisions.
-    #[derive(Debug, Clone)]
-    enum Step {
-        /// An object of a namespace is written, or deleted where it is there and the flag says so.
-        Write { namespace: usize, object: u8, delete: bool },
-        /// A member's stream delivers so many of the events that it has not delivered yet.
-        Deliver { namespace: usize, events: usize },
-        /// A member's stream says how far it is.
-        Bookmark { namespace: usize },
-        /// What waits is written to the client.
-        Flush,
-        /// The client's connection breaks, and it goes on from what it remembers.
-        Reconnect,
-    }
-
-    const NAMESPACES: usize = 3;
-
-    fn step() -> impl Strategy<Value = Step> {
-        let namespace = 0..NAMESPACES;
-        prop_oneof![
-            4 => (namespace.clone(), 0u8..4, any::<bool>())
-                .prop_map(|(namespace, object, delete)| Step::Write { namespace, object, delete }),
-            4 => (namespace.clone(), 1usize..4).prop_map(|(namespace, events)| Step::Deliver { namespace, events }),
-            1 => namespace.prop_map(|namespace| Step::Bookmark { namespace }),
-            2 => Just(Step::Flush),
-            1 => Just(Step::Reconnect),
-        ]
-    }
-
-    /// A cluster with its history, the streams of the members, the merge, and an informer as client.
-    struct World {
-        history: Vec<(u64, usize, String, bool)>,
-        truth: BTreeMap<String, u64>,
-        revision: u64,
-        delivered: Vec<u64>,
-        merge: Merge,
-        cache: BTreeMap<String, u64>,
-        remembered: u64,
-    }
-
-    impl World {
-        fn new(initial: bool) -> Self {
-            let mut world = Self {
-                history: vec![],
-                truth: BTreeMap::new(),
-                revision: 100,
-                delivered: vec![100; NAMESPACES],
-                merge: Merge::new(NAMESPACES, from(100, true)),
-                cache: BTreeMap::new(),
-                remembered: 100,
-            };
-            if initial {
-                for namespace in 0..NAMESPACES {
-                    world.write(namespace, 0, false);
-                }
-                world.begin();
-            }
-            world
-        }
-
-        /// Opens with initial events: each member at its own revision, in the order of names.
-        fn begin(&mut self) {
-            self.merge = Merge::new(NAMESPACES, Wishes { from: None, initial_events: true, bookmarks: true });
-            for namespace in 0..NAMESPACES {
-                for (name, revision) in self.truth.clone() {
-                    if name.starts_with(&format!("{namespace}-")) {
-                        self.merge.take(namespace, &event("ADDED", &name, revision)).unwrap();
-                    }
-                }
-                self.delivered[namespace] = self.revision;
-                self.merge.take(namespace, &end_mark(self.revision)).unwrap();
-                // The next member is opened later, and sees more.
-                self.write((namespace + 1) % NAMESPACES, 1, false);
-            }
-            self.flush();
-        }
-
-        fn write(&mut self, namespace: usize, object: u8, delete: bool) {
-            let name = format!("{namespace}-{object}");
-            self.revision += 1;
-            let deleted = delete && self.truth.remove(&name).is_some();
-            if !deleted {
-                self.truth.insert(name.clone(), self.revision);
-            }
-            self.history.push((self.revision, namespace, name, deleted));
-        }
-
-        fn deliver(&mut self, namespace: usize, events: usize) {
-            let from = self.delivered[namespace];
-            let next = self.history.iter().filter(|(revision, of, ..)| *of == namespace && *revision > from);
-            for (revision, _, name, deleted) in next.take(events) {
-                let kind = if *deleted { "DELETED" } else { "MODIFIED" };
-                self.merge.take(namespace, &event(kind, name, *revision)).unwrap();
-                self.delivered[namespace] = *revision;
-            }
-        }
-
-        fn bookmark(&mut self, namespace: usize) {
-            self.deliver(namespace, usize::MAX);
-            self.delivered[namespace] = self.revision;
-            self.merge.take(namespace, &event("BOOKMARK", "", self.revision)).unwrap();
-        }
-
-        fn flush(&mut self) {
-            for (kind, name, revision) in read(self.merge.flush()) {
-                self.remembered = revision;
-                match kind.as_str() {
-                    "BOOKMARK" => {}
-                    "DELETED" => drop(self.cache.remove(&name)),
-                    _ => drop(self.cache.insert(name, revision)),
-                }
-            }
-        }
-
-        fn reconnect(&mut self) {
-            self.merge = Merge::new(NAMESPACES, from(self.remembered, true));
-            self.delivered = vec![self.remembered; NAMESPACES];
-        }
-
-        fn run(&mut self, steps: Vec<Step>) {
-            for step in steps {
-                match step {
-                    Step::Write { namespace, object, delete } => self.write(namespace, object, delete),
-                    Step::Deliver { namespace, events } => self.deliver(namespace, events),
-                    Step::Bookmark { namespace } => self.bookmark(namespace),
-                    Step::Flush => self.flush(),
-                    Step::Reconnect => self.reconnect(),
-                }
-            }
-            for namespace in 0..NAMESPACES {
-                self.bookmark(namespace);
-            }
-            self.flush();
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
-
-        // Whatever the order in which streams deliver, and wherever connections break: at the end the client's cache is
-        // the truth, with no event lost and no ghost left.
-        #[test]
-        fn an_informer_converges(initial in any::<bool>(), steps in prop::collection::vec(step(), 1..80)) {
-            let mut world = World::new(initial);
-            world.run(steps);
-            prop_assert_eq!(&world.cache, &world.truth);
-            prop_assert_eq!(world.remembered, world.revision);
-        }
-    }
-}
+mod tests;

@@ -163,6 +163,9 @@ async fn page(
                 // goes on.
                 let query = query(options, Some(*room), exact.as_deref(), None);
                 document = gathered.take(spread.answer(&wave[offset], &query).await?)?;
+                if exact.as_ref() != Some(&document.revision) {
+                    return Ok(Found::NotComparable);
+                }
             }
             *room = room.saturating_sub(document.count);
             let (full, proceed) = (*room == 0, std::mem::take(&mut document.proceed));

@@ -97,19 +97,19 @@ pub fn within(request: &ResourceRequest, namespace: &str) -> ResourceRequest {
 /// caller has no namespace, or no role of any kind would permit it.
 pub fn members(decider: &dyn Decide, ctx: &Context<'_>, request: &ResourceRequest) -> Result<Option<Members>, Refusal> {
     let Context { snapshot, asker, place, now, .. } = *ctx;
-    let own = resolve::own_namespaces(snapshot, asker.user, asker.scopes, place, now, usize::MAX);
+    let own = resolve::own(snapshot, asker.user, asker.scopes, place, now, usize::MAX);
     let mut permitted = vec![];
     let mut left_out = vec![];
     let mut refused = None;
-    for namespace in own {
+    for resolved in own {
+        let claim = &resolved.claim.object;
+        let namespace = claim.namespace.clone();
         let inner = RequestInfo::Resource(within(request, &namespace));
         let place = Place { namespace: &namespace, ..place };
         let ctx = Context { snapshot, asker, place, request: &inner, now };
-        match decide::authorize(decider, &ctx) {
+        match decide::authorize_in(decider, &ctx, Some(&resolved)) {
             Ok(decision) => {
-                // It is there: it was resolved a moment ago, in the same version of everything.
-                let Some(claim) = snapshot.claim(place.cluster, &namespace) else { continue };
-                let uid = claim.object.namespace_uid.clone().unwrap_or_default();
+                let uid = claim.namespace_uid.clone().unwrap_or_default();
                 permitted.push(Member { namespace, uid, decision });
             }
             Err(why) => {

@@ -3,9 +3,21 @@
 //! The objects are not read. Their bytes are cut out of the answers and passed on as they are, so that no field can be
 //! lost on the way, and a list costs little more than its copying.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+/// Most objects of a list that is filtered: more than there are namespaces on any cluster.
+const FILTERED: usize = 100_000;
+/// Longest `kind`, `apiVersion` and revision; a group has at most 253 bytes.
+const LONGEST_NAME: usize = 512;
+/// Longest `continue`; a cluster's own is some hundred bytes, and sealed it must fit into a URL.
+const LONGEST_TOKEN: usize = 4 * 1024;
+/// So much is told of what is wrong.
+const TOLD: usize = 200;
 
 /// Why an answer of a cluster is not merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,60 +61,117 @@ pub struct Form {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Raw<'a> {
-    kind: String,
-    api_version: String,
-    #[serde(default)]
-    metadata: Metadata,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    api_version: Cow<'a, str>,
     #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
+    metadata: Metadata<'a>,
     #[serde(borrow, default)]
-    rows: Option<Vec<&'a RawValue>>,
+    items: Option<Values<'a>>,
+    #[serde(borrow, default)]
+    rows: Option<Values<'a>>,
     #[serde(borrow, default)]
     column_definitions: Option<&'a RawValue>,
 }
 
+/// Where the values of an array stand. Millions of tiny ones take no memory.
+struct Values<'a> {
+    ends: Option<(&'a RawValue, &'a RawValue)>,
+    count: usize,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Values<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Values<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an array")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Values<'de>, A::Error> {
+                let mut found = Values { ends: None, count: 0 };
+                while let Some(value) = values.next_element::<&'de RawValue>()? {
+                    found.ends = Some((found.ends.map_or(value, |(first, _)| first), value));
+                    found.count += 1;
+                }
+                Ok(found)
+            }
+        }
+        from.deserialize_seq(Reader)
+    }
+}
+
+impl Values<'_> {
+    /// They stand side by side in the answer, with the commas between them.
+    fn joined(&self, body: &Bytes) -> Bytes {
+        let Some((first, last)) = self.ends else { return Bytes::new() };
+        let begin = first.get().as_ptr() as usize - body.as_ptr() as usize;
+        let end = last.get().as_ptr() as usize + last.get().len() - body.as_ptr() as usize;
+        body.slice(begin..end)
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Metadata {
-    resource_version: String,
-    r#continue: String,
+struct Metadata<'a> {
+    #[serde(borrow)]
+    resource_version: Cow<'a, str>,
+    #[serde(borrow)]
+    r#continue: Cow<'a, str>,
+}
+
+/// What is wrong, in few words: the reader quotes what it found, which may be as long as a whole list.
+pub(super) fn brief(why: impl std::fmt::Display) -> String {
+    let mut text = why.to_string();
+    text.truncate(text.floor_char_boundary(TOLD));
+    text
 }
 
 impl Document {
     /// Cuts an answer into its parts.
     pub fn cut(body: &Bytes) -> Result<Self, MergeError> {
-        Self::filtered(body, |_| true)
-    }
-
-    /// As [`Document::cut`], leaving out the objects that `keep` refuses. It sees each object, or row, as JSON.
-    pub fn filtered(body: &Bytes, keep: impl Fn(&str) -> bool) -> Result<Self, MergeError> {
-        let raw: Raw<'_> = serde_json::from_slice(body).map_err(|why| MergeError::NoList(why.to_string()))?;
+        // The reader takes an array for an object, field by field in their order.
+        if body.trim_ascii_start().first() != Some(&b'{') {
+            return Err(MergeError::NoList("no object".into()));
+        }
+        let raw: Raw<'_> = serde_json::from_slice(body).map_err(|why| MergeError::NoList(brief(why)))?;
         let Raw { kind, api_version, metadata, items, rows, column_definitions } = raw;
+        let Metadata { resource_version, r#continue } = metadata;
+        let names = [&kind, &api_version, &resource_version];
+        if names.iter().any(|name| name.len() > LONGEST_NAME) || r#continue.len() > LONGEST_TOKEN {
+            return Err(MergeError::NoList("a kind, a revision or a continue token of absurd length".into()));
+        }
         let table = kind == "Table";
         let is_list = if table { items.is_none() } else { kind.ends_with("List") && rows.is_none() };
         if !is_list {
             return Err(MergeError::NoList(format!("{kind} of {api_version}")));
         }
-        let objects = items.or(rows).unwrap_or_default();
-        let all = objects.len();
-        let kept: Vec<&str> = objects.iter().map(|object| object.get()).filter(|object| keep(object)).collect();
-        let joined = match (kept.first(), kept.last()) {
-            (Some(first), Some(last)) if kept.len() == all => {
-                // They stand side by side in the answer, with the commas between them.
-                let begin = first.as_ptr() as usize - body.as_ptr() as usize;
-                let end = last.as_ptr() as usize + last.len() - body.as_ptr() as usize;
-                body.slice(begin..end)
-            }
-            _ => Bytes::from(kept.join(",")),
-        };
+        let objects = items.or(rows);
         Ok(Self {
-            form: Form { kind, api_version, table },
-            revision: metadata.resource_version,
-            proceed: metadata.r#continue,
-            count: kept.len(),
-            objects: joined,
+            form: Form { kind: kind.into_owned(), api_version: api_version.into_owned(), table },
+            revision: resource_version.into_owned(),
+            proceed: r#continue.into_owned(),
+            count: objects.as_ref().map_or(0, |objects| objects.count),
+            objects: objects.map(|objects| objects.joined(body)).unwrap_or_default(),
             columns: column_definitions.map(|columns| body.slice_ref(columns.get().as_bytes())),
         })
+    }
+
+    /// As [`Document::cut`], leaving out the objects that `keep` refuses. It sees each object, or row, as JSON.
+    pub fn filtered(body: &Bytes, keep: impl Fn(&str) -> bool) -> Result<Self, MergeError> {
+        let mut document = Self::cut(body)?;
+        if document.count > FILTERED {
+            return Err(MergeError::NoList(format!("{} objects", document.count)));
+        }
+        let array = [b"[", &document.objects[..], b"]"].concat();
+        let all: Vec<&RawValue> = serde_json::from_slice(&array).map_err(|why| MergeError::NoList(brief(why)))?;
+        let kept: Vec<&str> = all.into_iter().map(RawValue::get).filter(|object| keep(object)).collect();
+        document.count = kept.len();
+        document.objects = Bytes::from(kept.join(","));
+        Ok(document)
     }
 }
 
@@ -211,11 +280,51 @@ mod tests {
             r#"{"kind":"PodList","apiVersion":"v1","rows":[]}"#,
             r#"{"kind":"Table","apiVersion":"v1","items":[]}"#,
             r#"{"kind":"PodList","apiVersion":"v1","items":{}}"#,
+            r#"["PodList","v1",{},[]]"#,
         ] {
             assert!(Document::cut(&Bytes::from_static(text.as_bytes())).is_err(), "{text}");
         }
         let mixed = [document(&pods(&["a"], "7")), document(&json!({"kind": "JobList", "apiVersion": "batch/v1"}))];
         assert_eq!(merged(&mixed, "7", ""), Err(MergeError::Mixed("JobList".into(), "PodList".into())));
+    }
+
+    #[test]
+    fn names_of_absurd_length_are_refused_in_few_words() {
+        let long = "k".repeat(10_000);
+        for (field, value) in [
+            ("kind", json!(format!("{long}List"))),
+            ("apiVersion", json!(long)),
+            ("metadata", json!({"resourceVersion": long})),
+            ("metadata", json!({"continue": long})),
+            ("metadata", json!(long)),
+            ("items", json!(long)),
+        ] {
+            let mut list = pods(&["a"], "7");
+            list[field] = value;
+            let why = Document::cut(&Bytes::from(list.to_string())).unwrap_err().to_string();
+            assert!(why.len() < 400, "{field}: {} bytes", why.len());
+        }
+        let mut list = pods(&["a"], &"7".repeat(LONGEST_NAME));
+        list["metadata"]["continue"] = "c".repeat(LONGEST_TOKEN).into();
+        assert_eq!(document(&list).proceed.len(), LONGEST_TOKEN);
+        assert_eq!(brief("ä".repeat(TOLD)).len(), TOLD);
+    }
+
+    #[test]
+    fn strange_lists_are_taken_as_they_are() {
+        let cut = |text: String| Document::cut(&Bytes::from(text));
+        let null = cut(r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}"#.into()).unwrap();
+        assert_eq!((null.count, null.objects.len()), (0, 0));
+        // However deep, nothing is built of it, and the stack is not used up.
+        let deep = format!(
+            r#"{{"kind":"PodList","apiVersion":"v1","items":[{}{}]}}"#,
+            "[".repeat(200_000),
+            "]".repeat(200_000)
+        );
+        assert_eq!(cut(deep).unwrap().count, 1);
+        let many = format!(r#"{{"kind":"PodList","apiVersion":"v1","items":[1{}]}}"#, ",1".repeat(FILTERED));
+        assert_eq!(cut(many.clone()).unwrap().count, FILTERED + 1);
+        assert!(Document::filtered(&Bytes::from(many), |_| true).is_err());
     }
 
     #[test]

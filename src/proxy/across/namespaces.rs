@@ -25,11 +25,12 @@ use tokio::sync::watch::Receiver;
 use tokio::time::Sleep;
 
 use super::frames::{self, Head, Kind, Lines};
+use super::held_back::HeldBack;
 use super::list::{Listed, unmergeable};
 use super::members::Members;
 use super::merge::{self, Document};
 use super::query::{Match, Options, add, escape};
-use super::spread::{self, Room};
+use super::spread::{self, Share, Taken};
 use super::views::Viewed;
 use super::watch::default_seconds;
 use crate::clusters::names::PROJECT_UID;
@@ -46,8 +47,10 @@ const PROJECTS: usize = 100;
 /// An event of a namespace that was just made may be on its way when the namespace is already known.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Most namespaces of which an event is held back.
-const HELD_BACK: usize = 1_000;
+/// Written at the latest when so much waits.
+const FULL: usize = 64 * 1024;
+/// So much is read at a time; then others have their turn.
+const TURN: usize = 1024 * 1024;
 
 /// Names and UIDs.
 type Known = HashMap<String, String>;
@@ -59,7 +62,7 @@ pub struct Asking<'a> {
     /// What the client accepts.
     pub accept: HeaderValue,
     /// Memory.
-    pub room: &'a Room,
+    pub share: Share,
     /// Id of the records.
     pub id: &'a str,
 }
@@ -124,7 +127,7 @@ pub async fn list(asking: &Asking<'_>, members: &Members, options: &Options) -> 
         None => {}
     }
     let response = asking.ask(Way::Short, &query).await?;
-    let answer = spread::read(response, asking.room, &AtomicUsize::new(0)).await?;
+    let answer = spread::read(response, &asking.share, &AtomicUsize::new(0)).await?;
     let known = members.known();
     let document = Document::filtered(&answer.body, |object| named(object).is_some_and(|found| found.is_of(&known)))
         .map_err(|why| unmergeable(&why))?;
@@ -202,6 +205,10 @@ fn named(object: &str) -> Option<Metadata> {
 pub struct NamespacesWatch {
     body: ClusterBody,
     lines: Lines,
+    share: Share,
+    // For an event that is longer than most are, and for those of them that wait to be written.
+    taken: Taken,
+    waiting: Vec<Taken>,
     index: Arc<Index>,
     cluster: String,
     membership: Membership,
@@ -210,8 +217,7 @@ pub struct NamespacesWatch {
     allowed: Known,
     // Those that the client knows of.
     shown: Known,
-    // The last event of those that are not the client's (yet), by name.
-    held_back: HashMap<String, Bytes>,
+    held_back: HeldBack,
     // Those that joined, and of which the cluster has said nothing yet.
     awaited: HashSet<String>,
     patience: Option<Pin<Box<Sleep>>>,
@@ -267,6 +273,9 @@ pub async fn watch(
     let watch = NamespacesWatch {
         body: response.into_body(),
         lines: Lines::default(),
+        share: asking.share.clone(),
+        taken: Taken::default(),
+        waiting: vec![],
         index,
         cluster,
         membership,
@@ -274,7 +283,7 @@ pub async fn watch(
         changed,
         allowed,
         shown,
-        held_back: HashMap::new(),
+        held_back: HeldBack::default(),
         awaited: HashSet::new(),
         patience: None,
         end: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
@@ -307,7 +316,8 @@ impl NamespacesWatch {
         }
         self.view.seen(self.newest);
         if !self.out.is_empty() {
-            return Poll::Ready(Some(self.out.split().freeze()));
+            let bytes = std::mem::take(&mut self.out).freeze();
+            return Poll::Ready(Some(spread::counted(bytes, std::mem::take(&mut self.waiting))));
         }
         if self.over || self.end.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
@@ -316,14 +326,34 @@ impl NamespacesWatch {
     }
 
     fn read(&mut self, cx: &mut Polled<'_>) {
+        let mut turn = 0;
         while !self.over {
+            if turn > TURN {
+                cx.waker().wake_by_ref();
+                return;
+            }
+            // What is written wakes this again.
+            if self.out.len() >= FULL {
+                return;
+            }
             match self.lines.next() {
-                Ok(Some(line)) => self.take(line),
+                Ok(Some(line)) => {
+                    turn += line.len();
+                    let taken = (line.len() > FULL).then(|| std::mem::take(&mut self.taken));
+                    let before = self.out.len();
+                    self.take(line);
+                    self.waiting.extend(taken.filter(|_| self.out.len() > before));
+                }
                 Err(_) => self.expire("the cluster sent an event without end; list again"),
                 Ok(None) => match Pin::new(&mut self.body).poll_frame(cx) {
                     Poll::Ready(Some(Ok(frame))) => {
-                        if let Some(data) = frame.data_ref() {
-                            self.lines.push(data);
+                        let Some(data) = frame.data_ref() else { continue };
+                        turn += data.len();
+                        self.lines.push(data);
+                        match self.lines.len() {
+                            0..=FULL => self.taken = Taken::default(),
+                            long if self.taken.grow(long, &self.share) => {}
+                            _ => self.expire("too many long events at a time; list again"),
                         }
                     }
                     Poll::Ready(Some(Err(_))) => self.expire("the cluster broke off the watch; list again"),
@@ -367,7 +397,7 @@ impl NamespacesWatch {
         }
         match (deleted, passes) {
             (true, _) => {
-                self.held_back.remove(&about.name);
+                drop(self.held_back.remove(&about.name));
                 if shown {
                     self.shown.remove(&about.name);
                 }
@@ -377,10 +407,7 @@ impl NamespacesWatch {
                 self.shown.insert(about.name, about.uid);
             }
             // What is not held back and joins later is missed, and found to be.
-            (false, false) if self.held_back.len() < HELD_BACK || self.held_back.contains_key(&about.name) => {
-                self.held_back.insert(about.name, line);
-            }
-            (false, false) => {}
+            (false, false) => self.held_back.insert(about.name, &line, &self.share),
         }
     }
 
@@ -428,9 +455,9 @@ impl NamespacesWatch {
     fn join(&mut self, line: &Bytes) {
         let read = std::str::from_utf8(line).ok().and_then(|text| serde_json::from_str::<Event>(text).ok()?.about());
         let Some(about) = read.filter(|about| about.is_of(&self.allowed)) else { return };
-        let Ok(mut event) = serde_json::from_slice::<serde_json::Value>(line) else { return };
-        event["type"] = "ADDED".into();
-        self.out.extend_from_slice(event.to_string().as_bytes());
+        let Ok(mut event) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line) else { return };
+        event.insert("type".into(), "ADDED".into());
+        self.out.extend_from_slice(serde_json::Value::from(event).to_string().as_bytes());
         self.out.extend_from_slice(b"\n");
         self.shown.insert(about.name, about.uid);
     }

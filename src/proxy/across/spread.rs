@@ -1,5 +1,6 @@
 //! Spread: one request, made in each of several namespaces under the caller's identity there.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use parking_lot::Mutex;
 use tracing::warn;
 
 use super::members::Member;
@@ -30,52 +31,132 @@ const LARGEST: usize = 128 * 1024 * 1024;
 const ROOM: usize = 512 * 1024 * 1024;
 /// Room is taken in pieces of this size.
 const PIECE: usize = 64 * 1024;
+/// So many pieces an account may have always.
+const LITTLE: usize = 16;
 /// Longest refusal of a cluster that is read.
 const REFUSAL: usize = 64 * 1024;
-/// Bindings of a new namespace reach the cluster's authorizer within some hundred milliseconds.
-const SETTLING: Duration = Duration::from_secs(3);
+/// Bindings of a new namespace reach the cluster's authorizer within some hundred milliseconds. Each time is twice as
+/// long, in milliseconds: who is refused for good asks little.
+const SETTLING: [u64; 5] = [100, 200, 400, 800, 1600];
 
-/// Memory for lists, of the whole process.
+/// Memory for lists, of the whole process. An account may take as much as is left then, so that one alone has at most
+/// half of all, and a little always: whatever others do, small lists are answered.
 #[derive(Clone)]
-pub struct Room(Arc<Semaphore>);
+pub struct Room(Arc<Mutex<Pieces>>);
+
+struct Pieces {
+    taken: usize,
+    by_account: HashMap<Arc<str>, usize>,
+}
 
 impl Default for Room {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(ROOM / PIECE)))
+        Self(Arc::new(Mutex::new(Pieces { taken: 0, by_account: HashMap::new() })))
+    }
+}
+
+impl Room {
+    /// Bytes that all accounts have taken.
+    pub fn taken(&self) -> usize {
+        self.0.lock().taken * PIECE
+    }
+
+    /// What an account, known by its UID, may take of it.
+    pub fn of(&self, account: &str) -> Share {
+        Share { room: self.clone(), account: account.into() }
+    }
+}
+
+/// An account's share.
+#[derive(Clone)]
+pub struct Share {
+    room: Room,
+    account: Arc<str>,
+}
+
+impl Share {
+    fn take(&self, more: usize) -> bool {
+        let mut pieces = self.room.0.lock();
+        let own = pieces.by_account.get(&self.account).copied().unwrap_or_default();
+        let free = (ROOM / PIECE).saturating_sub(pieces.taken);
+        if own + more > LITTLE && own + 2 * more > free {
+            return false;
+        }
+        pieces.taken += more;
+        *pieces.by_account.entry(self.account.clone()).or_default() += more;
+        true
+    }
+
+    fn give_back(&self, count: usize) {
+        let mut pieces = self.room.0.lock();
+        pieces.taken -= count;
+        if let Some(own) = pieces.by_account.get_mut(&self.account) {
+            *own -= count;
+            if *own == 0 {
+                pieces.by_account.remove(&self.account);
+            }
+        }
     }
 }
 
 /// Memory that a list takes; given back when dropped.
 #[derive(Default)]
 pub struct Taken {
-    pieces: Option<OwnedSemaphorePermit>,
+    pieces: usize,
+    of: Option<Share>,
 }
 
 impl Taken {
-    fn pieces(&self) -> usize {
-        self.pieces.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    /// Whether it is none.
+    pub fn is_nothing(&self) -> bool {
+        self.pieces == 0
     }
 
     /// Makes it enough for so many bytes, if there is room.
-    pub(super) fn grow(&mut self, bytes: usize, room: &Room) -> bool {
-        let missing = bytes.div_ceil(PIECE).saturating_sub(self.pieces());
-        let Ok(missing) = u32::try_from(missing) else { return false };
+    pub(super) fn grow(&mut self, bytes: usize, share: &Share) -> bool {
+        let missing = bytes.div_ceil(PIECE).saturating_sub(self.pieces);
         if missing == 0 {
             return true;
         }
-        let Ok(more) = room.0.clone().try_acquire_many_owned(missing) else { return false };
-        match &mut self.pieces {
-            Some(pieces) => pieces.merge(more),
-            None => self.pieces = Some(more),
+        if !share.take(missing) {
+            return false;
         }
+        self.pieces += missing;
+        self.of.get_or_insert_with(|| share.clone());
         true
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(share) = &self.of {
+            share.give_back(self.pieces);
+        }
+    }
+}
+
+/// Bytes with the memory that is counted for them, given back when the last of them is sent.
+pub(super) fn counted(bytes: Bytes, taken: Vec<Taken>) -> Bytes {
+    struct Counted {
+        bytes: Bytes,
+        _taken: Vec<Taken>,
+    }
+    impl AsRef<[u8]> for Counted {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+    match taken.is_empty() {
+        true => bytes,
+        false => Bytes::from_owner(Counted { bytes, _taken: taken }),
     }
 }
 
 /// What all members of a request share.
 pub struct Spread<'a> {
     pub(super) upstream: &'a Upstream,
-    pub(super) room: &'a Room,
+    /// Memory for it.
+    pub(super) share: Share,
     /// The caller, as the cluster is to know them: groups are each member's.
     pub(super) user: &'a str,
     pub(super) uid: &'a str,
@@ -130,19 +211,24 @@ impl Spread<'_> {
 
     /// Asks in one namespace, and again for a while where the cluster does not know yet that the caller may.
     pub(super) async fn ask(&self, way: Way, member: &Member, query: &str) -> Result<Response<ClusterBody>, Status> {
-        let until = tokio::time::Instant::now() + SETTLING;
+        let mut pauses = SETTLING.iter();
         loop {
             let request = self.request(member, query)?;
             let mut response = self.upstream.send(way, request).await.map_err(|why| unreachable(&why))?;
-            if let Some(status) = refused_answer(response.status(), way) {
+            let code = response.status();
+            if let Some(status) = refused_answer(code, way) {
                 return Err(status);
             }
-            match response.status() {
-                StatusCode::OK => return Ok(response),
-                StatusCode::FORBIDDEN if tokio::time::Instant::now() < until => {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+            if code == StatusCode::OK {
+                return Ok(response);
+            }
+            // Read in any case, so that the connection can be used again.
+            let why = refusal(code, &mut response, &member.namespace).await;
+            match pauses.next() {
+                Some(pause) if code == StatusCode::FORBIDDEN => {
+                    tokio::time::sleep(Duration::from_millis(*pause)).await;
                 }
-                code => return Err(refusal(code, &mut response, &member.namespace).await),
+                _ => return Err(why),
             }
         }
     }
@@ -165,12 +251,16 @@ impl Spread<'_> {
     /// Asks in one namespace and reads the whole answer.
     pub(super) async fn answer(&self, member: &Member, query: &str) -> Result<Answer, Status> {
         let response = self.ask(Way::Short, member, query).await?;
-        read(response, self.room, &self.read).await
+        read(response, &self.share, &self.read).await
     }
 }
 
 /// Reads a whole answer, within what one list and all lists may take.
-pub(super) async fn read(response: Response<ClusterBody>, room: &Room, total: &AtomicUsize) -> Result<Answer, Status> {
+pub(super) async fn read(
+    response: Response<ClusterBody>,
+    share: &Share,
+    total: &AtomicUsize,
+) -> Result<Answer, Status> {
     let (parts, mut body) = response.into_parts();
     let mut taken = Taken::default();
     let mut whole = BytesMut::new();
@@ -184,7 +274,7 @@ pub(super) async fn read(response: Response<ClusterBody>, room: &Room, total: &A
             return Err(Status::too_large(message));
         }
         let length = whole.len() + one.as_ref().map_or(0, Bytes::len) + data.len();
-        if !taken.grow(length, room) {
+        if !taken.grow(length, share) {
             let message = "the service is putting together too many large lists just now";
             return Err(Status::too_many_requests(message, 2));
         }
@@ -202,6 +292,10 @@ pub(super) async fn read(response: Response<ClusterBody>, room: &Room, total: &A
 
 /// What a cluster said instead of a list.
 pub(super) async fn refusal(code: StatusCode, response: &mut Response<ClusterBody>, place: &str) -> Status {
+    if !code.is_client_error() && !code.is_server_error() {
+        // "No content", "partial content", "not modified": a client would take it for a list without objects.
+        return Status::bad_gateway(format!("the cluster answered {code} where a list was asked for"));
+    }
     let limited = http_body_util::Limited::new(response.body_mut(), REFUSAL);
     let text = match tokio::time::timeout(Duration::from_secs(5), limited.collect()).await {
         Ok(Ok(collected)) => collected.to_bytes(),
@@ -219,4 +313,34 @@ pub(super) async fn refusal(code: StatusCode, response: &mut Response<ClusterBod
         status.message = format!("namespace {place:?}: {}", status.message);
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(share: &Share) -> Taken {
+        let mut taken = Taken::default();
+        let mut bytes = 0;
+        while taken.grow(bytes + PIECE, share) {
+            bytes += PIECE;
+        }
+        taken
+    }
+
+    #[test]
+    fn one_account_takes_half_and_the_next_always_finds_something() {
+        let room = Room::default();
+        let all = ROOM / PIECE;
+        let jane = fill(&room.of("jane"));
+        assert_eq!(jane.pieces, all / 2);
+        // Also in many small ones.
+        assert!(!Taken::default().grow(1, &room.of("jane")));
+        let others: Vec<Taken> = (0..50).map(|n| fill(&room.of(&format!("other-{n}")))).collect();
+        assert!(others.iter().all(|taken| taken.pieces >= LITTLE));
+        assert!(room.0.lock().taken <= all + 50 * LITTLE);
+        drop((jane, others));
+        let pieces = room.0.lock();
+        assert_eq!((pieces.taken, pieces.by_account.len()), (0, 0), "all came back");
+    }
 }

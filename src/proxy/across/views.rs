@@ -5,16 +5,20 @@
 //! at which the set was the one that it is now; any other gets the answer for a revision that is too old, and the
 //! client lists anew. Nothing of this survives a restart: everybody lists anew once.
 
-use std::num::NonZeroUsize;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::members::SetId;
+use super::query::Options;
 
-/// Most views that are remembered; the one used longest ago is forgotten first.
-const MOST: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
+/// Most views that are remembered. Beyond it, who has most of them loses the one used longest ago.
+const MOST: usize = 20_000;
+/// Most of one account: so many kinds that it lists, in so many projects, with so many differently limited tokens.
+const EACH: usize = 1_000;
 
 /// What is remembered of one caller's view of one resource.
 #[derive(Debug)]
@@ -23,7 +27,9 @@ pub struct View {
     /// The set is what it is at this revision and every later one.
     since: u64,
     /// The newest revision that a client with this view may have seen.
-    handed: AtomicU64,
+    handed: Arc<AtomicU64>,
+    /// The same of the set before: its watches are cut within moments, and may say something until then.
+    earlier: Option<Arc<AtomicU64>>,
 }
 
 impl View {
@@ -31,6 +37,20 @@ impl View {
     pub fn handed(&self, revision: u64) {
         self.handed.fetch_max(revision, Ordering::Relaxed);
     }
+
+    fn since(&self) -> u64 {
+        self.earlier.as_ref().map_or(self.since, |handed| self.since.max(after(handed.load(Ordering::Relaxed))))
+    }
+
+    /// The newest revision that was handed out, with this set or with the one before.
+    fn newest(&self) -> u64 {
+        let earlier = self.earlier.as_ref().map_or(0, |handed| handed.load(Ordering::Relaxed));
+        self.handed.load(Ordering::Relaxed).max(earlier)
+    }
+}
+
+fn after(revision: u64) -> u64 {
+    revision.saturating_add(1)
 }
 
 /// What a watch knows of its view.
@@ -45,6 +65,8 @@ pub enum Viewed {
         name: String,
         /// The namespaces.
         set: SetId,
+        /// See [`Views::before`].
+        before: Option<u64>,
     },
 }
 
@@ -58,8 +80,8 @@ impl Viewed {
 
     /// All that was there has been said, and the client may go on from this revision.
     pub fn begins(&mut self, revision: u64) {
-        if let Self::Beginning { views, name, set } = self {
-            views.listed(name, *set, revision);
+        if let Self::Beginning { views, name, set, before } = self {
+            views.listed(name, *set, revision, before.take());
             if let Some(view) = views.resumes(name, *set, revision) {
                 *self = Self::Known(view);
             }
@@ -68,32 +90,84 @@ impl Viewed {
 }
 
 /// The memory of views.
+#[derive(Default)]
 pub struct Views {
-    known: Mutex<lru::LruCache<String, Arc<View>>>,
+    known: Mutex<Known>,
 }
 
-impl Default for Views {
-    fn default() -> Self {
-        Self { known: Mutex::new(lru::LruCache::new(MOST)) }
+/// By account, so that none makes others list anew by remembering much.
+#[derive(Default)]
+struct Known {
+    by_account: HashMap<String, LruCache<String, Arc<View>>>,
+    count: usize,
+}
+
+/// Names begin with the account.
+fn account(view: &str) -> &str {
+    view.split('\n').next().unwrap_or_default()
+}
+
+impl Known {
+    fn peek(&self, view: &str) -> Option<&Arc<View>> {
+        self.by_account.get(account(view))?.peek(view)
+    }
+
+    fn get(&mut self, view: &str) -> Option<&Arc<View>> {
+        self.by_account.get_mut(account(view))?.get(view)
+    }
+
+    fn put(&mut self, view: &str, fresh: View) {
+        let own = self.by_account.entry(account(view).to_owned()).or_insert_with(LruCache::unbounded);
+        let before = own.len();
+        own.put(view.to_owned(), Arc::new(fresh));
+        if own.len() > EACH {
+            own.pop_lru();
+        }
+        self.count += own.len() - before;
+        if self.count > MOST {
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        let Some(most) = self.by_account.values_mut().max_by_key(|own| own.len()) else { return };
+        if most.pop_lru().is_some() {
+            self.count -= 1;
+        }
+        self.by_account.retain(|_, own| !own.is_empty());
     }
 }
 
 impl Views {
+    /// The newest revision that was handed out before a question is asked that the cluster answers from its newest: an
+    /// answer from before it shows that the cluster's revisions went back.
+    pub fn before(&self, view: &str, options: &Options) -> Option<u64> {
+        let newest = options.revision.is_empty() && options.proceed.is_none();
+        newest.then(|| self.known.lock().peek(view).map(|view| view.newest())).flatten()
+    }
+
     /// A list of `set` was made at `revision`. Returns whether the client may go on from there: not if somebody with
     /// another set may have seen the same revision, because the two could not be told apart later. The cluster's
     /// revision moves on within seconds, and then the list is to be made again.
-    pub fn listed(&self, view: &str, set: SetId, revision: u64) -> bool {
+    ///
+    /// `before` is what [`Views::before`] said. A cluster that was restored from a backup, or that once named an absurd
+    /// revision, would else be waited for until it gets there again.
+    pub fn listed(&self, view: &str, set: SetId, revision: u64, before: Option<u64>) -> bool {
         let mut known = self.known.lock();
-        let since = match known.get(view) {
+        let old = known.get(view).filter(|_| before.is_none_or(|before| revision >= before));
+        let (since, handed, earlier) = match old {
             Some(old) if old.set == set => {
                 old.handed(revision);
-                return revision >= old.since;
+                return revision >= old.since();
             }
-            Some(old) => revision.max(old.handed.load(Ordering::Relaxed).saturating_add(1)),
-            None => revision,
+            Some(old) => {
+                let newest = old.newest();
+                (revision.max(after(newest)), revision.max(newest), Some(old.handed.clone()))
+            }
+            None => (revision, revision, None),
         };
-        let fresh = View { set, since, handed: AtomicU64::new(revision) };
-        known.put(view.to_owned(), Arc::new(fresh));
+        let fresh = View { set, since, handed: Arc::new(AtomicU64::new(handed)), earlier };
+        known.put(view, fresh);
         revision >= since
     }
 
@@ -101,7 +175,7 @@ impl Views {
     pub fn resumes(&self, view: &str, set: SetId, revision: u64) -> Option<Arc<View>> {
         let mut known = self.known.lock();
         let view = known.get(view)?;
-        (view.set == set && revision >= view.since).then(|| view.clone())
+        (view.set == set && revision >= view.since()).then(|| view.clone())
     }
 }
 
@@ -118,7 +192,7 @@ mod tests {
     fn a_watch_goes_on_from_where_the_set_was_the_same() {
         let views = Views::default();
         assert!(views.resumes("v", set(1), 10).is_none(), "unknown");
-        assert!(views.listed("v", set(1), 10));
+        assert!(views.listed("v", set(1), 10, None));
         assert!(views.resumes("v", set(1), 10).is_some());
         assert!(views.resumes("v", set(1), 12).is_some());
         assert!(views.resumes("v", set(1), 9).is_none(), "from before");
@@ -129,16 +203,85 @@ mod tests {
     #[test]
     fn a_revision_seen_with_another_set_is_not_gone_on_from() {
         let views = Views::default();
-        assert!(views.listed("v", set(1), 10));
+        assert!(views.listed("v", set(1), 10, None));
         views.resumes("v", set(1), 10).unwrap().handed(20);
         // The cluster stands still: who has seen 20 with the smaller set cannot be told from who sees it now.
-        assert!(!views.listed("v", set(2), 20));
+        assert!(!views.listed("v", set(2), 20, None));
         assert!(views.resumes("v", set(2), 20).is_none());
-        assert!(!views.listed("v", set(2), 20));
-        assert!(views.listed("v", set(2), 21));
+        assert!(!views.listed("v", set(2), 20, None));
+        assert!(views.listed("v", set(2), 21, None));
         assert!(views.resumes("v", set(2), 21).is_some());
         // And back: what was seen with the first set is too old by now.
-        assert!(views.listed("v", set(1), 30));
+        assert!(views.listed("v", set(1), 30, None));
         assert!(views.resumes("v", set(1), 20).is_none());
+    }
+
+    #[test]
+    fn what_is_said_with_the_old_set_after_the_change_is_not_gone_on_from() {
+        let views = Views::default();
+        views.listed("v", set(1), 10, None);
+        let old = views.resumes("v", set(1), 10).unwrap();
+        assert!(views.listed("v", set(2), 20, None));
+        assert!(views.resumes("v", set(2), 20).is_some());
+        // A watch of the old set has not been cut yet.
+        old.handed(25);
+        assert!(views.resumes("v", set(2), 25).is_none());
+        assert!(!views.listed("v", set(2), 25, None));
+        assert!(views.listed("v", set(2), 26, None));
+        assert!(views.resumes("v", set(2), 26).is_some());
+    }
+
+    #[test]
+    fn an_old_list_from_a_cache_does_not_take_back_what_was_seen() {
+        let views = Views::default();
+        views.listed("v", set(1), 30, None);
+        assert!(!views.listed("v", set(2), 20, None));
+        assert!(!views.listed("v", set(1), 25, None), "seen at 30 with other sets");
+        assert!(views.resumes("v", set(1), 30).is_none());
+    }
+
+    #[test]
+    fn one_account_makes_no_other_list_anew() {
+        let views = Views::default();
+        let knows = |name: &str| views.resumes(name, set(1), 10).is_some();
+        views.listed("jane\npods", set(1), 10, None);
+        for n in 0..MOST + 10 {
+            views.listed(&format!("joe\n{n}"), set(1), 10, None);
+        }
+        assert!(knows("jane\npods"));
+        assert!(knows(&format!("joe\n{}", MOST + 9)) && !knows(&format!("joe\n{}", MOST + 9 - EACH)));
+        assert_eq!(views.known.lock().count, EACH + 1);
+        // Also many together forget their own first.
+        for n in 0..MOST + 10 {
+            views.listed(&format!("joe-{}\n{n}", n % 30), set(1), 10, None);
+        }
+        assert!(knows("jane\npods"));
+        let known = views.known.lock();
+        assert_eq!(known.count, MOST);
+        assert_eq!(known.by_account.values().map(LruCache::len).sum::<usize>(), MOST);
+        assert!(known.by_account.values().all(|own| !own.is_empty()));
+    }
+
+    #[test]
+    fn a_cluster_that_went_back_is_not_waited_for() {
+        let views = Views::default();
+        let newest = Options::default();
+        let cached = Options { revision: "0".into(), ..Options::default() };
+        assert!(views.listed("v", set(1), u64::MAX, None));
+        assert!(views.resumes("v", set(1), u64::MAX).is_some());
+        // From a cache an older answer is nothing strange.
+        assert_eq!(views.before("v", &cached), None);
+        assert!(!views.listed("v", set(1), 40, views.before("v", &cached)));
+        assert!(!views.listed("v", set(2), 40, None));
+        // From the newest it is: everything counts anew, with the set of now.
+        let before = views.before("v", &newest);
+        assert_eq!(before, Some(u64::MAX));
+        assert!(views.listed("v", set(2), 41, before));
+        assert!(views.resumes("v", set(2), 41).is_some());
+        assert!(views.resumes("v", set(1), 41).is_none());
+        // What stands still has not gone back.
+        let before = views.before("v", &newest);
+        assert!(!views.listed("v", set(3), 41, before));
+        assert_eq!(views.before("w", &newest), None);
     }
 }

@@ -15,13 +15,16 @@ use tokio::time::Sleep;
 use super::frames::{self, Lines, Merge, Wishes};
 use super::members::{Members, SetId};
 use super::query::{Match, Options, add};
-use super::spread::{Room, Spread, Taken};
+use super::spread::{self, Share, Spread, Taken};
 use super::views::{Viewed, Views};
 use crate::clusters::upstream::ClusterBody;
 use crate::status::Status;
 
 /// Written at the latest when so much waits.
 const FULL: usize = 64 * 1024;
+/// So many events are read at a time, and of one member so many bytes; then others have their turn.
+const EVENTS: usize = 1_000;
+const TURN: usize = 1024 * 1024;
 /// A watch without `timeoutSeconds` ends after this and up to as much again, as the API server's do.
 const SHORTEST: u64 = 1800;
 /// The members' streams last longer than the whole by this.
@@ -33,6 +36,8 @@ pub struct MergedWatch {
     merge: Merge,
     end: Pin<Box<Sleep>>,
     view: Viewed,
+    // Memory of long events that wait to be written.
+    taken: Vec<Taken>,
     over: bool,
 }
 
@@ -62,7 +67,10 @@ pub fn check(options: &Options) -> Result<(), Status> {
 pub fn viewed(options: &Options, views: &Arc<Views>, name: String, set: SetId) -> Option<Viewed> {
     match options.revision_number() {
         Some(from) if !options.initial_events => views.resumes(&name, set, from).map(Viewed::Known),
-        _ => Some(Viewed::Beginning { views: views.clone(), name, set }),
+        _ => {
+            let before = views.before(&name, options);
+            Some(Viewed::Beginning { views: views.clone(), name, set, before })
+        }
     }
 }
 
@@ -80,8 +88,10 @@ pub async fn open(
     let query = query(options, seconds);
     let streams = spread.streams(&members.permitted, &query).await?;
     let content_type = streams.first().and_then(|response| response.headers().get(header::CONTENT_TYPE).cloned());
-    let lined =
-        streams.into_iter().enumerate().map(|(at, response)| Lined::new(at, response.into_body(), spread.room.clone()));
+    let lined = streams
+        .into_iter()
+        .enumerate()
+        .map(|(at, response)| Lined::new(at, response.into_body(), spread.share.clone()));
     let wishes = Wishes {
         from: from.filter(|_| !options.initial_events),
         initial_events: options.initial_events,
@@ -92,6 +102,7 @@ pub async fn open(
         merge: Merge::new(members.permitted.len(), wishes),
         end: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
         view,
+        taken: vec![],
         over: false,
     };
     Ok(Some(Opened { content_type, watch }))
@@ -124,28 +135,30 @@ pub fn default_seconds() -> u64 {
 impl MergedWatch {
     /// What is to be written next; nothing at the end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut pending = false;
+        let mut left = EVENTS;
         while !self.over && self.merge.waiting() < FULL {
+            if left == 0 {
+                cx.waker().wake_by_ref();
+                break;
+            }
+            left -= 1;
             match self.members.poll_next_unpin(cx) {
-                Poll::Ready(Some((member, Ok(line)))) => match self.merge.take(member, &line) {
-                    Ok(()) => self.over = self.merge.is_over(),
-                    Err(why) => return Poll::Ready(self.broken(&why.to_string())),
-                },
+                Poll::Ready(Some((member, Ok((line, taken))))) => {
+                    match self.merge.take(member, &line) {
+                        Ok(()) => self.over = self.merge.is_over(),
+                        Err(why) => return Poll::Ready(self.broken(&why.to_string())),
+                    }
+                    if !taken.is_nothing() {
+                        self.taken.push(taken);
+                    }
+                }
                 Poll::Ready(Some((_, Err(Ended::Broken(why))))) => return Poll::Ready(self.broken(&why)),
                 // One is over, so all are: the client goes on from what all have passed.
                 Poll::Ready(Some((_, Err(Ended::Closed))) | None) => {
-                    self.over = true;
                     let last = self.flush();
-                    if !self.merge.resumable() {
-                        let end = frames::expired("the watch of a namespace ended; list again");
-                        return Poll::Ready(Some([last.unwrap_or_default(), end].concat().into()));
-                    }
-                    return Poll::Ready(last);
+                    return Poll::Ready(self.closed(last, self.merge.resumable()));
                 }
-                Poll::Pending => {
-                    pending = true;
-                    break;
-                }
+                Poll::Pending => break,
             }
         }
         if let Some(bytes) = self.flush() {
@@ -155,15 +168,24 @@ impl MergedWatch {
             return Poll::Ready(None);
         }
         if self.end.as_mut().poll(cx).is_ready() {
-            self.over = true;
-            return Poll::Ready(None);
+            return Poll::Ready(self.closed(None, !self.merge.misleads()));
         }
-        debug_assert!(pending, "there is a waker");
         Poll::Pending
     }
 
+    /// The end. A client that cannot go on from what it remembers without missing something is told to list anew.
+    fn closed(&mut self, last: Option<Bytes>, resumable: bool) -> Option<Bytes> {
+        self.over = true;
+        if resumable {
+            return last;
+        }
+        let end = frames::expired("the watch of a namespace ended; list again");
+        Some([last.unwrap_or_default(), end].concat().into())
+    }
+
     fn flush(&mut self) -> Option<Bytes> {
-        let bytes = self.merge.flush();
+        let taken = std::mem::take(&mut self.taken);
+        let bytes = self.merge.flush().map(|bytes| spread::counted(bytes, taken));
         let least = self.merge.least();
         if let (Some(least), true) = (least, self.merge.settled()) {
             self.view.begins(least);
@@ -192,15 +214,15 @@ struct Lined {
     at: usize,
     body: ClusterBody,
     lines: Lines,
-    room: Room,
+    share: Share,
     // For what is longer than most events are; given back with its end.
     taken: Taken,
     over: bool,
 }
 
 impl Lined {
-    fn new(at: usize, body: ClusterBody, room: Room) -> Self {
-        Self { at, body, lines: Lines::default(), room, taken: Taken::default(), over: false }
+    fn new(at: usize, body: ClusterBody, share: Share) -> Self {
+        Self { at, body, lines: Lines::default(), share, taken: Taken::default(), over: false }
     }
 
     /// Takes in what arrived, if there is memory for it.
@@ -211,31 +233,39 @@ impl Lined {
                 self.taken = Taken::default();
                 true
             }
-            long => self.taken.grow(long, &self.room),
+            long => self.taken.grow(long, &self.share),
         }
     }
 }
 
 impl Stream for Lined {
-    type Item = (usize, Result<Bytes, Ended>);
+    type Item = (usize, Result<(Bytes, Taken), Ended>);
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         if this.over {
             return Poll::Ready(None);
         }
+        let mut turn = 0;
         let ended = loop {
             match this.lines.next() {
-                Ok(Some(line)) => return Poll::Ready(Some((this.at, Ok(line)))),
+                Ok(Some(line)) => {
+                    let taken = if line.len() > FULL { std::mem::take(&mut this.taken) } else { Taken::default() };
+                    return Poll::Ready(Some((this.at, Ok((line, taken)))));
+                }
                 Ok(None) => {}
                 Err(why) => break Ended::Broken(why.to_string()),
             }
             match Pin::new(&mut this.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    if let Some(data) = frame.data_ref()
-                        && !this.push(data)
-                    {
+                    let Some(data) = frame.data_ref() else { continue };
+                    if !this.push(data) {
                         break Ended::Broken("too many long events at a time".into());
+                    }
+                    turn += data.len();
+                    if turn > TURN {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
                     }
                 }
                 Poll::Ready(Some(Err(why))) => break Ended::Broken(why.to_string()),
