@@ -2,14 +2,17 @@
 //!
 //! Everything is typed and checked before anything is opened. Unknown keys are refused, with the line they stand on.
 
+mod budgets;
+
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use serde::Deserialize;
 
+pub use self::budgets::Proxy;
 use crate::cli::args::ServeArgs;
+use crate::proxy::ProxySettings;
 
 /// The configuration file.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -33,18 +36,8 @@ pub struct File {
     pub tls: Tls,
     /// Key that the sealed records are encrypted with.
     pub master_key: MasterKey,
-    /// What one account may ask of the proxy at a time.
+    /// Budgets: how much may be asked of the proxy at a time.
     pub proxy: Proxy,
-}
-
-/// What one account may ask of the proxy at a time. Beyond it, requests are refused with 429.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Proxy {
-    /// Long-running responses: watches, logs that are followed, sessions. 2500 where absent.
-    pub max_streams_per_user: Option<NonZeroUsize>,
-    /// All other requests. 400 where absent.
-    pub max_requests_per_user: Option<NonZeroUsize>,
 }
 
 /// Certificate of the listener. Without one, the service makes a CA and a certificate in its data directory.
@@ -88,8 +81,8 @@ pub struct Settings {
     pub tls: Tls,
     /// Master key.
     pub master_key: MasterKey,
-    /// What one account may ask of the proxy at a time.
-    pub proxy: Proxy,
+    /// What is set of the proxy.
+    pub proxy: ProxySettings,
     /// Whether to start with an audit log that was cut off.
     pub accept_audit_loss: bool,
     /// Whether to forget the time that was kept, and start by the wall clock.
@@ -179,7 +172,7 @@ impl Settings {
             credential_dir: credential_dir.or(file_credential_dir),
             tls,
             master_key,
-            proxy,
+            proxy: proxy.settings()?,
             accept_audit_loss,
             accept_clock,
         })

@@ -16,8 +16,9 @@ use prometheus_client::registry::Registry;
 use tracing::error;
 
 pub use self::labels::{
-    CauseLabel, ClusterErrorLabel, ClusterLabel, ClusterResultLabel, CutCause, LoginResult, LoginResultLabel,
-    ReasonLabel, Refusal, RequestLabel, StreamKind, StreamLabel, Success, SurfaceLabel, UpstreamError, VerbClass,
+    BudgetKind, BudgetLabel, BudgetScope, CauseLabel, ClusterErrorLabel, ClusterKindLabel, ClusterLabel,
+    ClusterResultLabel, CutCause, LoginResult, LoginResultLabel, ReasonLabel, Refusal, RequestLabel, StreamKind,
+    StreamLabel, Success, SurfaceLabel, UpstreamError, VerbClass,
 };
 use crate::audit::{AuditCounters, Surface};
 
@@ -38,6 +39,10 @@ pub struct Metrics {
     pub request_seconds: Family<SurfaceLabel, Histogram, fn() -> Histogram>,
     /// Requests that we refused.
     pub refusals: Family<ReasonLabel, Counter>,
+    /// Requests that we refused because a budget was used up.
+    pub budget_refusals: Family<BudgetLabel, Counter>,
+    /// Places of a cluster's budget that are taken now; set when it is read.
+    pub cluster_in_flight: Family<ClusterKindLabel, Gauge>,
     /// Long-running responses that are open now.
     pub streams: Family<StreamLabel, Gauge>,
     /// Long-running responses that we ended.
@@ -91,6 +96,8 @@ impl Metrics {
             requests,
             request_seconds,
             refusals: Family::default(),
+            budget_refusals: Family::default(),
+            cluster_in_flight: Family::default(),
             streams: Family::default(),
             streams_cut: Family::default(),
             upstream_errors: Family::default(),
@@ -115,6 +122,8 @@ impl Metrics {
             requests,
             request_seconds,
             refusals,
+            budget_refusals,
+            cluster_in_flight,
             streams,
             streams_cut,
             upstream_errors,
@@ -130,6 +139,8 @@ impl Metrics {
         registry.register("requests", "Requests answered", requests.clone());
         registry.register("request_duration_seconds", "Seconds to answer short requests", request_seconds.clone());
         registry.register("refusals", "Requests refused by us", refusals.clone());
+        registry.register("budget_refusals", "Requests refused because a budget was used up", budget_refusals.clone());
+        registry.register("cluster_in_flight", "Places of a cluster's budget taken", cluster_in_flight.clone());
         registry.register("streams", "Long-running responses open", streams.clone());
         registry.register("streams_cut", "Long-running responses ended by us", streams_cut.clone());
         registry.register("upstream_errors", "Requests that a cluster did not answer", upstream_errors.clone());
@@ -164,6 +175,9 @@ impl Metrics {
         let cluster: std::sync::Arc<str> = cluster.into();
         self.cluster_usable.remove(&ClusterLabel { cluster: cluster.clone() });
         self.contested.remove(&ClusterLabel { cluster: cluster.clone() });
+        for kind in BudgetKind::ALL {
+            self.cluster_in_flight.remove(&ClusterKindLabel { cluster: cluster.clone(), kind });
+        }
         for kind in UpstreamError::ALL {
             self.upstream_errors.remove(&ClusterErrorLabel { cluster: cluster.clone(), kind });
         }

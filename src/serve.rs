@@ -12,7 +12,6 @@ mod restore;
 mod timekeeper;
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +34,7 @@ use crate::cli::args::{BackupArgs, HostArgs, KeysArgs, KeysCommand, RecoverAdmin
 use crate::cli::exit::{Failure, Outcome};
 use crate::clock::Clock;
 use crate::clusters::Clusters;
-use crate::config::{self, Settings};
+use crate::config::Settings;
 use crate::controllers::Controllers;
 use crate::domain::roles::PLATFORM_ADMIN;
 use crate::identity::accounts::{AccountPolicy, Accounts};
@@ -44,7 +43,7 @@ use crate::identity::last_used::LastUsed;
 use crate::index::Index;
 use crate::listener::{self, Doors};
 use crate::metrics::{ClusterLabel, Metrics};
-use crate::proxy::{Proxy, ProxyParts, ProxySettings};
+use crate::proxy::{Proxy, ProxyParts};
 use crate::store::Store;
 use crate::store::anchor::{self, Anchor};
 use crate::store::sealed::Sealer;
@@ -123,16 +122,6 @@ fn ask(args: &HostArgs, request: Request) -> Outcome<Zeroizing<String>> {
     let settings = host_settings(args)?;
     let asked = runtime()?.block_on(admin_socket::ask(&settings, request, |text| eprintln!("{text}")));
     asked.map_err(|why| Failure::Failed(format!("{why:#}")))
-}
-
-fn proxy_settings(given: &config::Proxy) -> ProxySettings {
-    let default = ProxySettings::default();
-    let config::Proxy { max_streams_per_user, max_requests_per_user } = given;
-    ProxySettings {
-        max_streams_per_user: max_streams_per_user.map_or(default.max_streams_per_user, NonZeroUsize::get),
-        max_requests_per_user: max_requests_per_user.map_or(default.max_requests_per_user, NonZeroUsize::get),
-        ..default
-    }
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -235,7 +224,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         audit: audit.clone(),
         metrics: metrics.clone(),
         last_used: last_used.clone(),
-        settings: proxy_settings(&settings.proxy),
+        settings: settings.proxy,
         namespaces: Some(controllers.clone()),
     });
     let judge = tasks.spawn(until(shutdown.child_token(), proxy.clone().judge()));
@@ -257,7 +246,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let operations = Arc::new(operations::Operations {
         metrics: metrics.clone(),
         index: index.clone(),
-        streams: proxy.streams().clone(),
+        proxy: proxy.clone(),
         draining: AtomicBool::new(false),
     });
     let pages = axum::serve(operations_listener, operations::router(operations.clone()))

@@ -5,6 +5,8 @@
 
 #[path = "proxy/across.rs"]
 mod across;
+#[path = "proxy/budgets.rs"]
+mod budgets;
 #[path = "proxy/changes.rs"]
 mod changes;
 #[path = "proxy/clock.rs"]

@@ -31,6 +31,8 @@ use super::outgoing::Outgoing;
 
 /// Time for a connection to stand, TLS included.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Most streams of a cluster that share connections.
+pub const MOST_STREAMS: usize = multiplexed::MOST;
 /// Most headers of an answer.
 const MAX_HEADERS: usize = 256;
 

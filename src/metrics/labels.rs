@@ -68,6 +68,34 @@ label_values! {
 }
 
 label_values! {
+    /// What a budget counts.
+    BudgetKind {
+        /// Requests in flight.
+        Requests = "requests",
+        /// Long-running responses that are open.
+        Streams = "streams",
+    }
+}
+
+label_values! {
+    /// Which budget is used up.
+    BudgetScope {
+        /// Of a token.
+        Token = "token",
+        /// Of an account.
+        User = "user",
+        /// An account's share of its project on a cluster.
+        ProjectShare = "project-share",
+        /// Of a project on a cluster.
+        Project = "project",
+        /// A project's share of its cluster, or an account's outside of any project.
+        ClusterShare = "cluster-share",
+        /// Of a cluster.
+        Cluster = "cluster",
+    }
+}
+
+label_values! {
     /// What runs long.
     StreamKind {
         /// A watch.
@@ -205,6 +233,24 @@ pub struct ClusterResultLabel {
     pub cluster: Arc<str>,
     /// Result.
     pub result: Success,
+}
+
+/// A budget that is used up.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BudgetLabel {
+    /// Which.
+    pub budget: BudgetScope,
+    /// Of what.
+    pub kind: BudgetKind,
+}
+
+/// A registered cluster and what is counted of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ClusterKindLabel {
+    /// Name of the Cluster resource.
+    pub cluster: Arc<str>,
+    /// What.
+    pub kind: BudgetKind,
 }
 
 /// Result of an attempt to sign in.

@@ -18,6 +18,7 @@ mod views;
 mod watch;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
@@ -27,8 +28,8 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 pub use self::frames::expired;
-pub use self::members::{Members, SetId, concerns, members};
-use self::members::{WIDEST, of_namespaces};
+use self::members::of_namespaces;
+pub use self::members::{Members, SetId, Shares, concerns, members};
 pub use self::namespaces::NamespacesWatch;
 use self::namespaces::{Asking, Watching};
 use self::query::Options;
@@ -89,15 +90,16 @@ pub struct Asked<'a> {
     pub started: Instant,
 }
 
-/// Answers a request that [`concerns`] several namespaces. `None` where the caller has none: it is then decided on as
-/// any request for the whole cluster.
+/// Answers a request that [`concerns`] several namespaces. A list has a place, to which others are added; a watch has none
+/// yet, because it takes as many as it needs or none. What it has is given back where the caller has no namespace:
+/// it is then decided on as any request for the whole cluster.
 pub async fn serve(
     proxy: &Arc<Proxy>,
     asked: Asked<'_>,
     request: &ResourceRequest,
     what: &mut What,
-    in_flight: &mut Option<InFlight>,
-) -> Result<Option<Response<ProxyBody>>, Refusal> {
+    place: Option<InFlight>,
+) -> Result<ControlFlow<Response<ProxyBody>, Option<InFlight>>, Refusal> {
     let Asked { method, headers, target, caller, id, started } = asked;
     let now = proxy.index.now();
     let snapshot = proxy.index.snapshot();
@@ -110,17 +112,19 @@ pub async fn serve(
         request: &target.request,
         now,
     };
-    let Some(members) = members(&*proxy.decider, &ctx, request)? else { return Ok(None) };
+    let Some(members) = members(&*proxy.decider, &ctx, request)? else { return Ok(ControlFlow::Continue(place)) };
     describe(&members, what);
     let malformed = |status| refusal("malformed", status);
     if *method != Method::GET {
         let message = "a list or watch across namespaces is asked for with GET";
         return Err(malformed(Status::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)));
     }
-    if members.permitted.len() > WIDEST {
+    let (wide, widest) = (members.permitted.len(), proxy.settings.max_namespaces_per_request);
+    if wide > widest {
+        // No 429: clients would ask the same again and again.
         let message = format!(
-            "this would be spread over {} namespaces, and the most is {WIDEST}; use the context of a project, or name a namespace with -n",
-            members.permitted.len()
+            "this would be spread over {wide} namespaces, and the most is {widest}; use the context of a project, name a \
+             namespace with -n, or ask an administrator of the platform to raise proxy.max_namespaces_per_request"
         );
         return Err(refusal("too-wide", Status::too_large(message)));
     }
@@ -154,27 +158,33 @@ pub async fn serve(
         request: target.request.clone(),
         across: Some(spanned(request, &members)),
     };
+    let mut in_flight = match place {
+        Some(place) => place,
+        // The namespaces themselves are watched once, but each is judged here for as long as it goes on.
+        None => proxy.enter(caller, long, wide)?,
+    };
+    let parts = match (long, of_namespaces(request)) {
+        (_, true) => {
+            proxy.ground(&mut in_flight, &target.cluster, target.project.as_deref())?;
+            None
+        }
+        (true, false) => {
+            proxy.ground_across(&mut in_flight, &target.cluster, &members.shares())?;
+            None
+        }
+        // Each part that is asked for at a time counts; the first is counted already.
+        (false, false) => Some(proxy.parts(&in_flight, &target.cluster, &members.shares(), WAVE)?),
+    };
     let watched = match long {
-        true => Watched::Entered(proxy.register_late(key)?),
+        true => Watched::Entered(proxy.register_late(key)),
         false => Watched::Later(Box::new(key)),
     };
-    // Each part that is asked for at a time counts; the first is counted already.
-    let _parts = match long || of_namespaces(request) {
-        true => None,
-        false => Some(proxy.enter_many(caller, members.permitted.len().min(WAVE) - 1)?),
-    };
-    let mut finish = Finish::new(
-        proxy.clone(),
-        id.to_owned(),
-        std::mem::take(what),
-        &target.request,
-        started,
-        long,
-        in_flight.take(),
-    );
+    let what = std::mem::take(what);
+    let mut finish = Finish::new(proxy.clone(), id.to_owned(), what, &target.request, started, long, in_flight);
     let spread = Spread {
         upstream: &upstream,
         share: proxy.across.room.of(&record.user_uid),
+        at_a_time: parts.as_ref().map_or(WAVE, |parts| parts.at_a_time),
         user: &record.user,
         uid: &record.user_uid,
         token: &record.id,
@@ -208,24 +218,26 @@ pub async fn serve(
         biased;
         () = cut => {
             let cause = watched.cause();
-            return Ok(Some(finish.fail(cause, ended(cause))));
+            return Ok(ControlFlow::Break(finish.fail(cause, ended(cause))));
         }
         answer = tokio::time::timeout(proxy.settings.response_timeout, answer) => answer,
     };
-    let parts = match answer {
-        Ok(Ok(parts)) => parts,
-        Ok(Err(status)) => return Ok(Some(finish.fail("upstream-answer", status))),
+    let made = match answer {
+        Ok(Ok(made)) => made,
+        Ok(Err(status)) => return Ok(ControlFlow::Break(finish.fail("upstream-answer", status))),
         Err(_) => {
             let seconds = proxy.settings.response_timeout.as_secs();
             let message = format!("the cluster did not answer for all namespaces within {seconds} s");
-            return Ok(Some(finish.fail("upstream-timeout", Status::timeout(message))));
+            return Ok(ControlFlow::Break(finish.fail("upstream-timeout", Status::timeout(message))));
         }
     };
     if let Some(cause) = watched.ended(&finish) {
-        return Ok(Some(finish.fail(cause, ended(cause))));
+        return Ok(ControlFlow::Break(finish.fail(cause, ended(cause))));
     }
+    // All has been asked for.
+    drop(parts);
     finish.answered(StatusCode::OK);
-    let Parts { ahead, source, content_type, warnings } = parts;
+    let Parts { ahead, source, content_type, warnings } = made;
     let mut response = Response::new(ProxyBody::Relayed(Box::new(Relayed::new(ahead, source, finish, watched))));
     let head = response.headers_mut();
     let json = HeaderValue::from_static("application/json");
@@ -237,7 +249,7 @@ pub async fn serve(
     for warning in warnings.into_iter().chain(not_listed(&members)) {
         head.append(header::WARNING, warning);
     }
-    Ok(Some(response))
+    Ok(ControlFlow::Break(response))
 }
 
 fn spanned(request: &ResourceRequest, members: &Members) -> Spanned {

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
+use super::budget::{Budget, Over};
 use crate::audit::{Surface, What};
 use crate::clusters::upstream::UpstreamError;
 use crate::domain::request::{RequestInfo, Verb};
 use crate::metrics::{
-    CauseLabel, ClusterErrorLabel, CutCause, Metrics, ReasonLabel, Refusal, StreamKind, StreamLabel,
-    UpstreamError as UpstreamLabel, VerbClass,
+    BudgetLabel, CauseLabel, ClusterErrorLabel, ClusterKindLabel, CutCause, Metrics, ReasonLabel, Refusal, StreamKind,
+    StreamLabel, UpstreamError as UpstreamLabel, VerbClass,
 };
 
 /// What kind of request it is.
@@ -44,6 +45,22 @@ pub fn refused(metrics: &Metrics, reason: &str) {
         _ => Refusal::Forbidden,
     };
     metrics.refusals.get_or_create(&ReasonLabel { reason }).inc();
+}
+
+/// Counts a budget that was used up.
+pub fn over(metrics: &Metrics, over: &Over) {
+    metrics.budget_refusals.get_or_create(&BudgetLabel { budget: over.scope, kind: over.kind }).inc();
+}
+
+/// Tells how many places are taken of the clusters that are there.
+pub fn taken(metrics: &Metrics, budget: &Budget, is_there: impl Fn(&str) -> bool) {
+    budget.taken(|cluster, kind, taken| {
+        if !is_there(cluster) {
+            return;
+        }
+        let gauge = metrics.cluster_in_flight.get_or_create_owned(&ClusterKindLabel { cluster: cluster.into(), kind });
+        gauge.set(i64::try_from(taken).unwrap_or(i64::MAX));
+    });
 }
 
 /// Counts a cut.

@@ -4,8 +4,10 @@ pub(in crate::proxy) mod answers;
 mod finish;
 mod intake;
 mod own_namespaces;
+mod places;
 
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,7 @@ pub use self::finish::Finish;
 use self::intake::{asks_to_upgrade, describe, key, namespace_act, parse, place, presented, review_body};
 use super::across::{self, Across, Asked};
 use super::body::{Gathered, ProxyBody, Relayed, Source, Watched, gather};
-use super::budget::{Budget, InFlight};
+use super::budget::{Budget, Limits, Most};
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Rules};
 use super::meters;
 use super::namespaces::{self, Act, OwnNamespaces, Plan};
@@ -33,7 +35,7 @@ use super::target::Target;
 use super::upgrade;
 use crate::audit::{Audit, Stage, Surface, What};
 use crate::clusters::outgoing::Outgoing;
-use crate::clusters::upstream::{ClusterBody, Upstream, UpstreamError, Upstreams, Way};
+use crate::clusters::upstream::{ClusterBody, MOST_STREAMS, Upstream, UpstreamError, Upstreams, Way};
 use crate::domain::request::{RequestInfo, Verb};
 use crate::identity::last_used::LastUsed;
 use crate::identity::tokens::{self, Caller};
@@ -47,16 +49,69 @@ use crate::status::Status;
 pub struct ProxySettings {
     /// Time until a cluster must begin its answer to a short request. The API server gives itself 60 s.
     pub response_timeout: Duration,
+    /// Most long-running responses of one token; those across namespaces count once for each.
+    pub max_streams_per_token: usize,
+    /// Most other requests of one token at a time.
+    pub max_requests_per_token: usize,
     /// Most long-running responses of one user.
     pub max_streams_per_user: usize,
     /// Most other requests of one user at a time.
     pub max_requests_per_user: usize,
+    /// Most long-running responses of one project on one cluster.
+    pub max_streams_per_project: usize,
+    /// Most other requests of one project on one cluster at a time.
+    pub max_requests_per_project: usize,
+    /// Most long-running responses of one cluster.
+    pub max_streams_per_cluster: usize,
+    /// Most other requests to one cluster at a time.
+    pub max_requests_per_cluster: usize,
+    /// Most namespaces that one request is spread over. A wider one is refused, and never cut short.
+    pub max_namespaces_per_request: usize,
+}
+
+impl ProxySettings {
+    /// What one token may have of its account's budget: never all of it, so that another one can still find out what
+    /// the matter is.
+    pub fn of_one_token(user: usize) -> usize {
+        (user - user / 5).max(1)
+    }
+
+    /// What one project may have of its cluster's budget.
+    pub fn of_one_project(cluster: usize) -> usize {
+        cluster.div_ceil(2)
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            token: Most { requests: self.max_requests_per_token, streams: self.max_streams_per_token },
+            user: Most { requests: self.max_requests_per_user, streams: self.max_streams_per_user },
+            project: Most { requests: self.max_requests_per_project, streams: self.max_streams_per_project },
+            cluster: Most { requests: self.max_requests_per_cluster, streams: self.max_streams_per_cluster },
+        }
+    }
 }
 
 impl Default for ProxySettings {
     fn default() -> Self {
-        // kubectl and controllers keep themselves to 50 requests a second and fewer; 400 at a time is a flood.
-        Self { response_timeout: Duration::from_secs(65), max_streams_per_user: 2_500, max_requests_per_user: 400 }
+        // kubectl and controllers keep themselves to 50 requests a second and fewer; 400 at a time is a flood. With default
+        // flags, an API server has 49 seats for the requests of people, all together (the nominal ones of its priority level
+        // `global-default`), and takes ten seconds to lend them more. Of 160, one account gets 40.
+        // <https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>
+        let (requests_of_user, requests_of_cluster) = (400, 160);
+        let (streams_of_user, streams_of_cluster) = (2_500, MOST_STREAMS);
+        Self {
+            response_timeout: Duration::from_secs(65),
+            max_streams_per_token: Self::of_one_token(streams_of_user),
+            max_requests_per_token: Self::of_one_token(requests_of_user),
+            max_streams_per_user: streams_of_user,
+            max_requests_per_user: requests_of_user,
+            max_streams_per_project: Self::of_one_project(streams_of_cluster),
+            max_requests_per_project: Self::of_one_project(requests_of_cluster),
+            max_streams_per_cluster: streams_of_cluster,
+            max_requests_per_cluster: requests_of_cluster,
+            // More answers than a client waits for.
+            max_namespaces_per_request: 500,
+        }
     }
 }
 
@@ -104,7 +159,7 @@ impl Proxy {
     pub fn with_decider(parts: ProxyParts, decider: Arc<dyn Decide>) -> Arc<Self> {
         let ProxyParts { index, upstreams, audit, metrics, last_used, settings, namespaces } = parts;
         let streams = Streams::new();
-        let budget = Budget::new(settings.max_requests_per_user);
+        let budget = Budget::new(settings.limits());
         let across = Across::default();
         Arc::new(Self {
             index,
@@ -183,16 +238,23 @@ impl Proxy {
         }
         let upgrade = asks_to_upgrade(&request)?;
         let long = upgrade || matches!(&target.request, RequestInfo::Resource(r) if r.is_long_running());
-        // What goes on for long is counted by the register instead.
-        let mut in_flight = if long { None } else { Some(self.enter(&caller)?) };
-        if let Some(asked) = across::concerns(&target.request).filter(|_| !upgrade) {
+        let across = across::concerns(&target.request).filter(|_| !upgrade);
+        let mut taken = match across {
+            Some(_) if long => None,
+            _ => Some(self.enter(&caller, long, 1)?),
+        };
+        if let Some(asked) = across {
             let (method, headers) = (request.method(), request.headers());
             let parts = Asked { method, headers, target: &target, caller: &caller, id, started };
-            let answer = across::serve(self, parts, asked, &mut seen.what, &mut in_flight).await?;
-            if let Some(response) = answer {
-                return Ok(response);
+            match across::serve(self, parts, asked, &mut seen.what, taken).await? {
+                ControlFlow::Break(response) => return Ok(response),
+                ControlFlow::Continue(back) => taken = back,
             }
         }
+        let mut in_flight = match taken {
+            Some(place) => place,
+            None => self.enter(&caller, long, 1)?,
+        };
         let review = reviews::of(&target.request);
         let review = match review {
             Some(review) => Some((review, review_body(&mut request).await?)),
@@ -211,7 +273,7 @@ impl Proxy {
         // What goes on is entered before the index is looked at, so that no change falls between the two.
         let mutates = matches!(&target.request, RequestInfo::Resource(r) if r.mutates());
         let registered = match long || mutates || !request.body().is_end_stream() {
-            true => Some(self.register(&caller, &target, long)?),
+            true => Some(self.streams.register(key(&caller, target.clone()))),
             false => None,
         };
 
@@ -235,6 +297,7 @@ impl Proxy {
             }
             body = Some(bytes);
         }
+        self.ground(&mut in_flight, &target.cluster, decision.project.as_deref())?;
         if let Some((acts, asked)) = own {
             match namespaces::plan(&asked, &ctx)? {
                 Plan::Forward(bytes) => body = Some(bytes),
@@ -315,42 +378,9 @@ impl Proxy {
         decide::authorize(&*self.decider, &ctx).map(|_| ())
     }
 
-    fn enter(&self, caller: &Caller) -> Result<InFlight, Refusal> {
-        self.enter_many(caller, 1)
-    }
-
-    pub(super) fn enter_many(&self, caller: &Caller, places: usize) -> Result<InFlight, Refusal> {
-        self.budget.enter(&caller.token.record.user_uid, places).ok_or_else(|| {
-            let most = self.budget.most();
-            let message = format!("you have {most} requests in flight, which is the most one account may have");
-            refusal("too-many-requests", Status::too_many_requests(message, 1))
-        })
-    }
-
-    fn register(&self, caller: &Caller, target: &Target, long: bool) -> Result<Registered, Refusal> {
-        let key = key(caller, target.clone());
-        if long { self.register_afforded(key) } else { Ok(self.streams.register(key)) }
-    }
-
     /// Enters what was admitted a moment ago, and judges it at once: what changed since was not watched for.
-    pub(super) fn register_late(&self, key: StreamKey) -> Result<Registered, Refusal> {
-        let registered = self.register_afforded(key.clone())?;
-        registered.judge(&key, &self.index, &*self.decider);
-        Ok(registered)
-    }
-
-    fn register_afforded(&self, key: StreamKey) -> Result<Registered, Refusal> {
-        let (weight, most) = (key.weight(), self.settings.max_streams_per_user);
-        self.streams.register_within(key, most).map_err(|open| {
-            let wide = match weight {
-                1 => String::new(),
-                wide => format!(", and this one would be {wide} of them"),
-            };
-            let message = format!(
-                "you have {open} long-running responses open{wide}; {most} is the most one account may have; close some"
-            );
-            refusal("too-many-streams", Status::too_many_requests(message, 10))
-        })
+    pub(super) fn register_late(&self, key: StreamKey) -> Registered {
+        self.streams.enter_late(key, &self.index, &*self.decider)
     }
 
     fn review(&self, review: Review, ctx: &Context<'_>, body: &[u8], encoding: Encoding) -> Result<Reviewed, Refusal> {

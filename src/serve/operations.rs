@@ -10,7 +10,7 @@ use axum::routing::get;
 
 use crate::index::Index;
 use crate::metrics::Metrics;
-use crate::proxy::streams::Streams;
+use crate::proxy::Proxy;
 
 /// What the pages show.
 pub struct Operations {
@@ -18,8 +18,8 @@ pub struct Operations {
     pub metrics: Arc<Metrics>,
     /// Readiness rests on it.
     pub index: Arc<Index>,
-    /// Streams open now.
-    pub streams: Arc<Streams>,
+    /// Tells how much of its budgets is taken.
+    pub proxy: Arc<Proxy>,
     /// Set once the process is on its way down.
     pub draining: AtomicBool,
 }
@@ -34,6 +34,7 @@ pub fn router(operations: Arc<Operations>) -> axum::Router {
 }
 
 async fn metrics(State(operations): State<Arc<Operations>>) -> Response {
+    operations.proxy.report();
     let text = operations.metrics.encode();
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }

@@ -74,7 +74,9 @@ pub struct World {
     pub wholes: Wholes,
     pub token: String,
     pub acts: Arc<Acts>,
+    pub metrics: Arc<Metrics>,
     connector: TlsConnector,
+    h2: TlsConnector,
     audit_dir: std::path::PathBuf,
     audit: Arc<Audit>,
     shutdown: CancellationToken,
@@ -177,8 +179,12 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let doors =
-            Arc::new(Doors { proxy: proxy.clone(), api: axum::Router::new(), trusted_proxies: vec![], metrics });
+        let doors = Arc::new(Doors {
+            proxy: proxy.clone(),
+            api: axum::Router::new(),
+            trusted_proxies: vec![],
+            metrics: metrics.clone(),
+        });
         let mut server = pki.server();
         server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         tokio::spawn(listener::serve(listener, Arc::new(server), doors, shutdown.clone(), Duration::from_secs(1)));
@@ -192,7 +198,9 @@ impl World {
             wholes,
             token: String::new(),
             acts,
+            metrics,
             connector: pki.connector(&[b"http/1.1"]),
+            h2: pki.connector(&[b"h2"]),
             audit_dir,
             audit,
             shutdown,
@@ -269,6 +277,40 @@ impl World {
             "{method} {target} HTTP/1.1\r\nHost: proxy\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n{headers}\r\n"
         );
         Answer::read(&self.raw(raw).await)
+    }
+
+    /// The status of a GET over HTTP/2.
+    pub async fn code_over_h2(&self, token: &str, target: &str) -> u16 {
+        let tcp = TcpStream::connect(self.address).await.unwrap();
+        let tls = self.h2.connect(ServerName::try_from("127.0.0.1").unwrap(), tcp).await.unwrap();
+        let made = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await;
+        let (mut sender, connection) = made.unwrap();
+        let connection = tokio::spawn(connection);
+        let request =
+            Request::get(format!("https://127.0.0.1{target}")).header("authorization", format!("Bearer {token}"));
+        let answer = sender.send_request(request.body(Full::new(Bytes::new())).unwrap());
+        let code = tokio::time::timeout(DEADLINE, answer).await.expect("an answer in time").unwrap().status().as_u16();
+        connection.abort();
+        code
+    }
+
+    /// Another user, with a role in a project.
+    pub async fn join(&self, user: &str, project: &str, project_uid: &str) -> String {
+        if self.index.snapshot().users.get(user).is_none() {
+            self.create(Kind::User, user, json!({}), Value::Null).await;
+        }
+        let spec = json!({"subject": {"kind": "User", "name": user}, "role": "member",
+            "target": {"kind": "Project", "name": project}});
+        let status = json!({"state": "Active", "subjectUID": format!("uid-{user}"), "targetUID": project_uid});
+        self.create(Kind::Grant, &format!("{user}-in-{project}"), spec, status).await;
+        self.issue(user, TokenScopes::default()).await
+    }
+
+    /// The value of a metric, as it is scraped.
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        self.proxy.report();
+        let text = self.metrics.encode();
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
     /// What the cluster received since the last call.
@@ -474,7 +516,16 @@ async fn answer(mut request: Request<Incoming>, seen: Seens, wholes: Wholes) -> 
             futures::stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 65536]))));
         return Ok(status(200, http_body_util::BodyExt::boxed_unsync(StreamBody::new(parts))));
     }
-    if path.ends_with("/hangs") {
+    if query.contains("labelSelector=lists") {
+        let list = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+        return Ok(status(200, whole(list)));
+    }
+    if query.contains("labelSelector=quiet") {
+        // A watch of what never changes.
+        let events = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        return Ok(status(200, http_body_util::BodyExt::boxed_unsync(StreamBody::new(events))));
+    }
+    if path.ends_with("/hangs") || query.contains("labelSelector=hangs") {
         std::future::pending::<()>().await;
     }
     if query.contains("watch=") || query.contains("follow=") || path.ends_with("/drips") {

@@ -1,4 +1,4 @@
-//! Places of an account: however a request ends, its place comes back; and none is had twice.
+//! Places in budgets: however a request ends, its places come back; and none is had twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,23 +14,36 @@ use tokio_rustls::client::TlsStream;
 use super::desync::{Lines, careless_cluster};
 use super::harness::{DEADLINE, Pki, World};
 
-const NS: &str = "/k8s/clusters/demo/api/v1/namespaces/shop-web";
-const PLACES: usize = 3;
+pub const NS: &str = "/k8s/clusters/demo/api/v1/namespaces/shop-web";
+pub const PLACES: usize = 3;
 /// More than there are places: a single one that leaked each time would be missed at the end.
 const ROUNDS: usize = PLACES + 2;
 
-fn settings() -> ProxySettings {
-    let response_timeout = Duration::from_millis(300);
-    ProxySettings { response_timeout, max_requests_per_user: PLACES, ..ProxySettings::default() }
+/// Each budget in turn such that one account has so many places in it, of requests and of streams.
+pub fn each_budget() -> Vec<(&'static str, ProxySettings)> {
+    let given = ProxySettings { response_timeout: Duration::from_millis(500), ..ProxySettings::default() };
+    // Of what is shared, who wants it all gets half.
+    let shared = 2 * PLACES;
+    vec![
+        ("token", ProxySettings { max_requests_per_token: PLACES, max_streams_per_token: PLACES, ..given }),
+        ("user", ProxySettings { max_requests_per_user: PLACES, max_streams_per_user: PLACES, ..given }),
+        ("project-share", ProxySettings { max_requests_per_project: shared, max_streams_per_project: shared, ..given }),
+        ("cluster-share", ProxySettings { max_requests_per_cluster: shared, max_streams_per_cluster: shared, ..given }),
+    ]
 }
 
+/// A request of jane's.
 fn head(world: &World, request: &str, more: &str) -> String {
+    head_as(&world.token, request, more)
+}
+
+pub fn head_as(token: &str, request: &str, more: &str) -> String {
     let (method, target) = request.split_once(' ').unwrap();
-    format!("{method} {target} HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {}\r\n{more}\r\n", world.token)
+    format!("{method} {target} HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer {token}\r\n{more}\r\n")
 }
 
 /// Begins a request and says how its answer begins; empty where none comes so soon.
-async fn begin(world: &World, raw: &str, wait: bool) -> (TlsStream<TcpStream>, String) {
+pub async fn begin(world: &World, raw: &str, wait: bool) -> (TlsStream<TcpStream>, String) {
     let mut stream = world.connect().await;
     stream.write_all(raw.as_bytes()).await.unwrap();
     let mut part = [0; 4096];
@@ -41,7 +54,7 @@ async fn begin(world: &World, raw: &str, wait: bool) -> (TlsStream<TcpStream>, S
     (stream, String::from_utf8_lossy(&part[..read]).into_owned())
 }
 
-/// All places can be had, and no more.
+/// All places can be had, and no more. `slow` is a request that goes on.
 async fn all_are_there(world: &World, slow: &str, after: &str) {
     let deadline = Instant::now() + DEADLINE;
     let mut held = vec![];
@@ -58,12 +71,21 @@ async fn all_are_there(world: &World, slow: &str, after: &str) {
     }
     let (_, answer) = begin(world, &head(world, &format!("GET {slow}"), ""), true).await;
     assert!(answer.starts_with("HTTP/1.1 429"), "after {after}: one too many: {answer}");
-    assert!(answer.to_ascii_lowercase().contains("retry-after: 1"), "{answer}");
+    assert!(answer.to_ascii_lowercase().contains("\r\nretry-after: 1"), "{answer}");
 }
 
+/// In each budget.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_end_of_a_request_gives_its_place_back() {
-    let world = World::start_with(settings()).await;
+    let each =
+        each_budget().into_iter().map(|(budget, settings)| tokio::spawn(every_end_of_a_request(budget, settings)));
+    for done in futures::future::join_all(each).await {
+        done.unwrap();
+    }
+}
+
+async fn every_end_of_a_request(budget: &str, settings: ProxySettings) {
+    let world = World::start_with(settings).await;
     let slow = format!("{NS}/configmaps/drips");
     let review = "/k8s/clusters/demo/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let asked = |attributes: &str| {
@@ -105,7 +127,7 @@ async fn every_end_of_a_request_gives_its_place_back() {
             assert!(!waits || answer.starts_with("HTTP/1.1 "), "{what}: {answer:?}");
             drop(stream);
         }
-        all_are_there(&world, &slow, what).await;
+        all_are_there(&world, &slow, &format!("{what}, {budget}")).await;
     }
     // A right that ends takes its requests along, and their places.
     for _ in 0..ROUNDS {
@@ -127,11 +149,77 @@ async fn every_end_of_a_request_gives_its_place_back() {
     all_are_there(&world, &slow, "an audit log that cannot be written").await;
 }
 
+/// In each budget.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_end_of_a_stream_gives_its_place_back() {
+    let each =
+        each_budget().into_iter().map(|(budget, settings)| tokio::spawn(every_end_of_a_stream(budget, settings)));
+    for done in futures::future::join_all(each).await {
+        done.unwrap();
+    }
+}
+
+async fn every_end_of_a_stream(budget: &str, settings: ProxySettings) {
+    let world = World::start_with(settings).await;
+    let watch = format!("{NS}/pods?watch=1");
+    let all = "/k8s/clusters/demo/api/v1/pods?watch=1";
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    for (what, request, more, waits) in [
+        ("a client that left", format!("GET {watch}"), "", true),
+        ("a client that left at once", format!("GET {watch}"), "", false),
+        ("a client that left in silence", format!("GET {watch}&labelSelector=quiet"), "", false),
+        ("a log", format!("GET {NS}/pods/p/log?follow=1"), "", true),
+        ("a log that there is not", format!("GET {NS}/pods/status-404/log?follow=1"), "", true),
+        ("a redirect", format!("GET {NS}/pods/status-302/log?follow=1"), "", true),
+        ("a cluster that does not answer", format!("GET {watch}&labelSelector=hangs"), "", true),
+        ("a session", format!("GET {NS}/pods/p/exec?command=sh"), upgrade, true),
+        ("a session that is refused", format!("GET {NS}/pods/status-403/exec?command=sh"), upgrade, true),
+        ("a refusal", "GET /k8s/clusters/demo/api/v1/namespaces/billing-api/pods?watch=1".to_owned(), "", true),
+        ("no such cluster", "GET /k8s/clusters/none/api/v1/namespaces/shop-web/pods?watch=1".to_owned(), "", true),
+        ("a strange upgrade", format!("GET {NS}/configmaps"), upgrade, true),
+        ("a merged watch", format!("GET {all}&labelSelector=quiet"), "", true),
+        ("a merged watch that cannot be read", format!("GET {all}"), "", true),
+        ("a merged watch that does not begin", format!("GET {all}&labelSelector=hangs"), "", true),
+        ("a merged watch from the past", format!("GET {all}&resourceVersion=5"), "", true),
+        ("a merged watch that is none", format!("GET {all}&resourceVersionMatch=Exact"), "", true),
+        (
+            "one's namespaces",
+            "GET /k8s/clusters/demo/api/v1/namespaces?watch=1&labelSelector=quiet".to_owned(),
+            "",
+            true,
+        ),
+    ] {
+        let raw = head(&world, &request, more);
+        for _ in 0..ROUNDS {
+            let (stream, answer) = begin(&world, &raw, waits).await;
+            assert!(!waits || answer.starts_with("HTTP/1.1 "), "{what}: {answer:?}");
+            drop(stream);
+        }
+        all_are_there(&world, &watch, &format!("{what}, {budget}")).await;
+    }
+    for _ in 0..ROUNDS {
+        let mut held = vec![];
+        for _ in 0..PLACES {
+            held.push(begin(&world, &head(&world, &format!("GET {watch}"), ""), false).await.0);
+        }
+        world.change(Kind::Grant, "jane-shop", |grant| grant["spec"]["namespaces"] = json!(["shop-data"])).await;
+        world.change(Kind::Grant, "jane-shop", |grant| grant["spec"]["namespaces"] = json!([])).await;
+    }
+    all_are_there(&world, &watch, "a right that ended").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_breaks_off_keeps_no_place() {
+    let each = each_budget().into_iter().map(|(_, settings)| tokio::spawn(a_cluster_that_breaks_off(settings)));
+    for done in futures::future::join_all(each).await {
+        done.unwrap();
+    }
+}
+
+async fn a_cluster_that_breaks_off(settings: ProxySettings) {
     let (pki, lines) = (Pki::new(), Lines::default());
     let cluster = careless_cluster(&pki, lines).await;
-    let world = World::start_before(settings(), Arc::new(Clock::system()), pki, cluster).await;
+    let world = World::start_before(settings, Arc::new(Clock::system()), pki, cluster).await;
     for name in ["cut-small", "cut-chunk", "shorter-than-told", "two-lengths", "switches-unasked", "heads-without-end"]
     {
         for _ in 0..ROUNDS {

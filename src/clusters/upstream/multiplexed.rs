@@ -24,8 +24,10 @@ const STREAMS: usize = 100;
 /// How much of each stream may be on its way; events are small. The connection's window is the sum of its streams': a
 /// client that stops reading holds up nobody else's stream.
 const WINDOW: u32 = 64 * 1024;
-/// Most connections of a cluster, and so 10,000 streams.
+/// Most connections of a cluster.
 const CONNECTIONS: usize = 100;
+/// Most streams of a cluster.
+pub(super) const MOST: usize = CONNECTIONS * STREAMS;
 
 /// The connections of a cluster for long-running responses.
 pub(super) struct StreamPool {

@@ -8,7 +8,7 @@ use http::header::{self, HeaderValue};
 use super::members::{Member, Members};
 use super::merge::{self, Document, MergeError};
 use super::query::{Match, Options, add, escape};
-use super::spread::{Answer, Spread, Taken, WAVE};
+use super::spread::{Answer, Spread, Taken};
 use super::tokens::{Place, Tokens};
 use crate::status::Status;
 
@@ -138,7 +138,7 @@ async fn page(
     let mut documents = vec![];
     while at < permitted.len() {
         // The revision comes from the first; nothing can be asked beside it.
-        let width = if exact.is_none() { 1 } else { WAVE };
+        let width = if exact.is_none() { 1 } else { spread.at_a_time };
         let wave = &permitted[at..permitted.len().min(at + width)];
         let queries: Vec<String> =
             (0..wave.len()).map(|i| query(options, left, exact.as_deref(), inner.take_if(|_| i == 0))).collect();

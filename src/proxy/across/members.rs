@@ -1,6 +1,6 @@
 //! Members: the namespaces that a request without one is about.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -9,10 +9,6 @@ use crate::domain::request::{RequestInfo, ResourceRequest, Verb};
 use crate::domain::roles::TENANT_READABLE;
 use crate::proxy::decide::{self, Context, Decide, Decision, Refusal};
 use crate::proxy::resolve::{self, Place};
-
-/// Most namespaces that one request is spread over. Beyond it a list would be put together from more answers than a
-/// client waits for; it is refused, and never cut short.
-pub const WIDEST: usize = 500;
 
 /// A namespace in which the request is permitted.
 #[derive(Debug, Clone)]
@@ -133,7 +129,35 @@ pub fn members(decider: &dyn Decide, ctx: &Context<'_>, request: &ResourceReques
     }
 }
 
+/// How the namespaces of a request are shared between projects.
+#[derive(Debug)]
+pub struct Shares<'a> {
+    by_project: BTreeMap<&'a str, usize>,
+    namespaces: usize,
+}
+
+impl Shares<'_> {
+    /// Number of namespaces.
+    pub fn namespaces(&self) -> usize {
+        self.namespaces
+    }
+
+    /// How many of each project may be asked at a time, where so many are asked at a time in all.
+    pub fn at_a_time(&self, in_all: usize) -> Vec<(&str, usize)> {
+        self.by_project.iter().map(|(project, count)| (*project, in_all.min(*count))).collect()
+    }
+}
+
 impl Members {
+    /// Which project has how many of them.
+    pub fn shares(&self) -> Shares<'_> {
+        let mut by_project = BTreeMap::new();
+        for member in &self.permitted {
+            *by_project.entry(member.decision.project.as_deref().unwrap_or_default()).or_default() += 1;
+        }
+        Shares { by_project, namespaces: self.permitted.len() }
+    }
+
     /// For people: where it is permitted.
     pub fn in_words(&self) -> String {
         const NAMED: usize = 10;

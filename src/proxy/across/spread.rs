@@ -23,7 +23,7 @@ use crate::proxy::rewrite::{self, Identity};
 use crate::proxy::service::answers::{refused_answer, unreachable};
 use crate::status::Status;
 
-/// Namespaces that are asked at a time.
+/// Most namespaces that are asked at a time.
 pub(super) const WAVE: usize = 16;
 /// Most bytes of one list, all namespaces together.
 const LARGEST: usize = 128 * 1024 * 1024;
@@ -157,6 +157,8 @@ pub struct Spread<'a> {
     pub(super) upstream: &'a Upstream,
     /// Memory for it.
     pub(super) share: Share,
+    /// Lists that are asked for at a time.
+    pub(super) at_a_time: usize,
     /// The caller, as the cluster is to know them: groups are each member's.
     pub(super) user: &'a str,
     pub(super) uid: &'a str,
@@ -238,7 +240,7 @@ impl Spread<'_> {
         // Boxed: the compiler does not see that futures which borrow may be sent, where a closure makes them.
         let asked: Vec<BoxFuture<'_, _>> =
             members.iter().zip(queries).map(|(member, query)| self.answer(member, query).boxed()).collect();
-        futures::stream::iter(asked).buffered(WAVE).try_collect().await
+        futures::stream::iter(asked).buffered(self.at_a_time).try_collect().await
     }
 
     /// Opens a stream in each of several namespaces.

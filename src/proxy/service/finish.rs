@@ -35,8 +35,8 @@ pub struct Finish {
     sent: Option<Arc<AtomicU64>>,
     received: u64,
     open: bool,
-    // The place in its account's budget, held to the end.
-    _in_flight: Option<InFlight>,
+    // Its places in the budgets, held to the end.
+    _in_flight: InFlight,
 }
 
 impl Finish {
@@ -47,7 +47,7 @@ impl Finish {
         request: &RequestInfo,
         started: Instant,
         long: bool,
-        in_flight: Option<InFlight>,
+        in_flight: InFlight,
     ) -> Self {
         Self {
             proxy,

@@ -44,7 +44,7 @@ pub(super) struct Run<'a> {
     pub(super) acts: &'a Arc<dyn OwnNamespaces>,
     pub(super) caller: &'a Caller,
     pub(super) registered: Registered,
-    pub(super) in_flight: Option<InFlight>,
+    pub(super) in_flight: InFlight,
     pub(super) id: &'a str,
     pub(super) started: Instant,
 }
