@@ -3,6 +3,9 @@
 //! nginx is a TLS-to-TLS reverse proxy with keep-alive, a client certificate and a fixed identity: it authenticates nobody,
 //! decides nothing and records nothing. The service does all of that. Load, proxies, API server and etcd share the machine,
 //! so ratios are what to read, not absolute figures. Prints a table and writes `target/bench/proxy.json`.
+//!
+//! `BENCH_ONLY=tenants` measures what several tenants do to each other, and needs no nginx; `BENCH_QUICK=1` makes everything
+//! short, to see that it works. Either writes `target/bench/proxy-part.json`.
 
 #[path = "proxy/cutoff.rs"]
 mod cutoff;
@@ -10,10 +13,16 @@ mod cutoff;
 mod load;
 #[path = "proxy/logins.rs"]
 mod logins;
+#[path = "proxy/merged.rs"]
+mod merged;
+#[path = "proxy/neighbours.rs"]
+mod neighbours;
 #[path = "resident.rs"]
 mod resident;
 #[path = "proxy/stage.rs"]
 mod stage;
+#[path = "proxy/tenants.rs"]
+mod tenants;
 
 use std::path::Path;
 use std::process::Stdio;
@@ -26,15 +35,11 @@ use load::{Measured, Target};
 use resident::resident_kib;
 use stage::Stage;
 
-/// Rounds; each measures every way once.
-const ROUNDS: usize = 3;
-/// Time of one measurement.
-const SPAN: Duration = Duration::from_secs(5);
 /// The object of the small GET, some 1.3 kB.
 const SMALL: &str = "/api/v1/namespaces/bench-web/configmaps/small";
 
 /// What is to be reached, in the order in which it is printed.
-const TARGETS: [(&str, &str); 12] = [
+const TARGETS: [(&str, &str); 23] = [
     ("small_get_vs_nginx", ">= 1.0"),
     ("cpu_per_request_vs_nginx", "<= 1.0"),
     ("list_3mb_vs_nginx", ">= 1.0"),
@@ -47,7 +52,40 @@ const TARGETS: [(&str, &str); 12] = [
     ("login_per_second", "(no target)"),
     ("login_peak_rss_mib", "<= before + 3 checks of 19 MiB"),
     ("login_before_rss_mib", ""),
+    ("fanout_vs_direct", "<= 1.3"),
+    ("fanout_table_vs_direct", "<= 1.3"),
+    ("fanout_of_many_vs_of_few", "<= 1.1"),
+    ("fanout_table_of_many_vs_of_few", "<= 1.1"),
+    ("merged_watch_events_per_s", "(no target)"),
+    ("merged_watch_cpu_us_per_event", "(no target)"),
+    ("merged_watch_latency_vs_direct", "(no target)"),
+    ("merged_watch_more_ms_p99", "(no target)"),
+    ("merged_watch_kib", "(no target)"),
+    ("neighbour_p99_ratio", "<= 2"),
+    ("neighbour_of_unfinished_writes_p99_ratio", "(no target)"),
 ];
+
+/// How long and how large.
+#[derive(Clone, Copy)]
+struct Scale {
+    /// Rounds; each measures every way once.
+    rounds: usize,
+    /// Time of one measurement.
+    span: Duration,
+    /// Whether only to see that it works.
+    quick: bool,
+}
+
+impl Scale {
+    fn chosen() -> Self {
+        match std::env::var_os("BENCH_QUICK").is_some() {
+            true => Self { rounds: 1, span: Duration::from_secs(1), quick: true },
+            false => Self { rounds: 3, span: Duration::from_secs(5), quick: false },
+        }
+    }
+}
+
+type Report = serde_json::Map<String, Value>;
 
 fn main() -> anyhow::Result<()> {
     // `cargo test --benches` runs this too; there is nothing to test in it.
@@ -60,42 +98,57 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn bench() -> anyhow::Result<()> {
-    let stage = Stage::set().await?;
+    let scale = Scale::chosen();
+    let only = std::env::var("BENCH_ONLY").ok();
+    anyhow::ensure!(only.as_deref().is_none_or(|part| part == "tenants"), "BENCH_ONLY is tenants, or nothing");
+    let stage = Stage::set(only.is_none()).await?;
     if let Some(file) = std::env::var_os("BENCH_PROFILE") {
         return profile(&stage, file.as_ref()).await;
     }
-    let mut report = serde_json::Map::new();
+    let mut report = Report::new();
+    if only.is_none() {
+        single(&stage, scale, &mut report).await?;
+    }
+    tenants::measure(&stage, scale, &mut report).await?;
 
-    let small = compare(&stage, "small GET", SMALL, 16, false).await?;
+    println!("\n{:<42} {:>10}   target", "figure", "measured");
+    for (key, target) in TARGETS {
+        if let Some(measured) = report.get(key) {
+            println!("{key:<42} {:>10}   {target}", measured.to_string());
+        }
+    }
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
+    std::fs::create_dir_all(&folder)?;
+    let name = if only.is_none() && !scale.quick { "proxy.json" } else { "proxy-part.json" };
+    std::fs::write(folder.join(name), serde_json::to_string_pretty(&Value::Object(report))?)?;
+    println!("written: target/bench/{name}");
+    Ok(())
+}
+
+/// What one tenant sees, beside nginx.
+async fn single(stage: &Stage, scale: Scale, report: &mut Report) -> anyhow::Result<()> {
+    let small = compare(stage, scale, "small GET", SMALL, 16, false).await?;
     report.insert("small_get_vs_nginx".into(), ratio(&small, |m| m.per_second));
     report.insert("cpu_per_request_vs_nginx".into(), ratio(&small, |m| m.cpu_micros));
     report.insert("small_get".into(), rows(&small));
     let list = "/api/v1/namespaces/bench-data/configmaps";
-    let plain = compare(&stage, "3 MB list", list, 4, false).await?;
+    let plain = compare(stage, scale, "3 MB list", list, 4, false).await?;
     report.insert("list_3mb_vs_nginx".into(), ratio(&plain, |m| m.per_second));
     report.insert("list_3mb".into(), rows(&plain));
-    let gzip = compare(&stage, "3 MB list, gzip asked for", list, 4, true).await?;
+    let gzip = compare(stage, scale, "3 MB list, gzip asked for", list, 4, true).await?;
     report.insert("list_3mb_gzip_vs_nginx".into(), ratio(&gzip, |m| m.per_second));
     report.insert("list_3mb_gzip".into(), rows(&gzip));
 
-    idle_watches(&stage, &mut report).await?;
-    cut_off(&stage, &mut report).await?;
-    sign_ins(&stage, &mut report).await?;
+    idle_watches(stage, scale, report).await?;
+    cut_off(stage, report).await?;
+    sign_ins(stage, report).await?;
     report.insert("idle_rss_mib".into(), figure(stage.idle_rss_mib));
-
-    println!("\n{:<36} {:>10}   target", "figure", "measured");
-    for (key, target) in TARGETS {
-        println!("{key:<36} {:>10}   {target}", report[key].to_string());
-    }
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
-    std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join("proxy.json"), serde_json::to_string_pretty(&Value::Object(report))?)?;
-    println!("written: target/bench/proxy.json");
     Ok(())
 }
 
 /// `make profile`: samples the service under small GETs, and nothing else, into a file of perf's.
 async fn profile(stage: &Stage, file: &Path) -> anyhow::Result<()> {
+    const SPAN: Duration = Duration::from_secs(5);
     let target = stage.bailiwick(SMALL);
     load::run(&target, 16, Duration::from_secs(1), false).await?;
     let mut perf = tokio::process::Command::new("perf");
@@ -109,15 +162,15 @@ async fn profile(stage: &Stage, file: &Path) -> anyhow::Result<()> {
 }
 
 /// A GET beside 2,000 idle watches, and what each of them costs.
-async fn idle_watches(stage: &Stage, report: &mut serde_json::Map<String, Value>) -> anyhow::Result<()> {
+async fn idle_watches(stage: &Stage, scale: Scale, report: &mut Report) -> anyhow::Result<()> {
     const WATCHES: usize = 2_000;
     let target = stage.bailiwick(SMALL);
     let pid = target.pids[0];
-    let alone = load::run(&target, 4, SPAN, false).await?;
+    let alone = load::run(&target, 4, scale.span, false).await?;
     let before = resident_kib(pid)?;
     let watches = load::open_watches(&stage.bailiwick("/api/v1/namespaces/bench-web/pods?watch=1"), WATCHES).await?;
     let each = (resident_kib(pid)? - before) / WATCHES as f64;
-    let beside = load::run(&target, 4, SPAN, false).await?;
+    let beside = load::run(&target, 4, scale.span, false).await?;
     drop(watches);
     println!(
         "\nGET p99 {:.2} ms alone, {:.2} ms beside {WATCHES} watches ({:.2} x); {each:.1} KiB a watch; {:.1} MiB before",
@@ -132,7 +185,7 @@ async fn idle_watches(stage: &Stage, report: &mut serde_json::Map<String, Value>
 }
 
 /// 2,000 streams with data flowing, and the account suspended.
-async fn cut_off(stage: &Stage, report: &mut serde_json::Map<String, Value>) -> anyhow::Result<()> {
+async fn cut_off(stage: &Stage, report: &mut Report) -> anyhow::Result<()> {
     const STREAMS: usize = 2_000;
     let cutoff::CutOff { p99, max, events_per_second } = cutoff::measure(stage, STREAMS).await?;
     println!("\ncut-off, {STREAMS} streams, {events_per_second:.0} events/s: p99 {p99:.1} ms, worst {max:.1} ms");
@@ -142,7 +195,7 @@ async fn cut_off(stage: &Stage, report: &mut serde_json::Map<String, Value>) -> 
 }
 
 /// 200 sign-ins at once.
-async fn sign_ins(stage: &Stage, report: &mut serde_json::Map<String, Value>) -> anyhow::Result<()> {
+async fn sign_ins(stage: &Stage, report: &mut Report) -> anyhow::Result<()> {
     const SIGN_INS: usize = 200;
     let logins::Logins { per_second, peak_rss_mib, before_mib, put_off } = logins::measure(stage, SIGN_INS).await?;
     println!(
@@ -165,15 +218,22 @@ struct Way {
     rounds: Vec<Measured>,
 }
 
-async fn compare(stage: &Stage, what: &str, path: &str, connections: usize, gzip: bool) -> anyhow::Result<Vec<Way>> {
-    println!("\n{what}, {connections} connections, {} s a round", SPAN.as_secs());
+async fn compare(
+    stage: &Stage,
+    scale: Scale,
+    what: &str,
+    path: &str,
+    connections: usize,
+    gzip: bool,
+) -> anyhow::Result<Vec<Way>> {
+    println!("\n{what}, {connections} connections, {} s a round", scale.span.as_secs());
     println!("{:<10} {:>10} {:>9} {:>9} {:>13}", "way", "requests/s", "p50 ms", "p99 ms", "proxy us/req");
     let targets: [(&'static str, Target); 3] =
         [("direct", stage.direct(path)), ("nginx", stage.nginx(path)), ("bailiwick", stage.bailiwick(path))];
     let mut ways: Vec<Way> = targets.iter().map(|(name, _)| Way { name, rounds: vec![] }).collect();
-    for _ in 0..ROUNDS {
+    for _ in 0..scale.rounds {
         for ((_, target), way) in targets.iter().zip(&mut ways) {
-            let measured = load::run(target, connections, SPAN, gzip).await?;
+            let measured = load::run(target, connections, scale.span, gzip).await?;
             let Measured { per_second, p50, p99, cpu_micros } = measured;
             println!("{:<10} {per_second:>10.0} {p50:>9.2} {p99:>9.2} {cpu_micros:>13.0}", way.name);
             way.rounds.push(measured);

@@ -96,6 +96,69 @@ async fn drive(mut sender: Sender, target: &Target, end: Instant, gzip: bool) ->
     Ok(took)
 }
 
+/// Asks for some paths one after the other, on one connection, again and again; how long each round of them took.
+pub async fn rounds(target: &Target, paths: &[String], accept: &str, span: Duration) -> anyhow::Result<Vec<Duration>> {
+    let mut sender = connect(target).await?;
+    let end = Instant::now() + span;
+    let mut took = vec![];
+    while took.is_empty() || Instant::now() < end {
+        let begun = Instant::now();
+        for path in paths {
+            let mut request = http::Request::get(path).header("host", "127.0.0.1").header("accept", accept);
+            if let Some(token) = &target.token {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            let response = sender.send_request(request.body(Empty::new())?).await?;
+            let status = response.status();
+            let mut body = response.into_body();
+            while let Some(frame) = body.frame().await {
+                frame?;
+            }
+            if !status.is_success() {
+                bail!("{path} answered {status}");
+            }
+            sender.ready().await?;
+        }
+        took.push(begun.elapsed());
+    }
+    Ok(took)
+}
+
+/// A connection that writes JSON, one request after the other.
+pub struct Writer<'a> {
+    target: &'a Target,
+    sender: http1::SendRequest<Full<Bytes>>,
+}
+
+impl<'a> Writer<'a> {
+    pub async fn connect(target: &'a Target) -> anyhow::Result<Self> {
+        let tcp = TcpStream::connect(("127.0.0.1", target.port)).await?;
+        tcp.set_nodelay(true)?;
+        let tls = TlsConnector::from(target.tls.clone()).connect(ServerName::try_from("127.0.0.1")?, tcp).await?;
+        let (sender, connection) = http1::handshake(TokioIo::new(tls)).await?;
+        tokio::spawn(connection);
+        Ok(Self { target, sender })
+    }
+
+    /// Sends a body, or asks where there is none.
+    pub async fn send(&mut self, method: &str, path: &str, body: &str) -> anyhow::Result<http::StatusCode> {
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let mut request = http::Request::builder().method(method).uri(path).header("host", "127.0.0.1");
+        if let Some(token) = &self.target.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.header("content-type", kind).body(Full::new(Bytes::from(body.to_owned())))?;
+        let response = self.sender.send_request(request).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            frame?;
+        }
+        self.sender.ready().await?;
+        Ok(status)
+    }
+}
+
 /// Watches that are open; they end when this is dropped.
 pub struct Watches {
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -126,9 +189,11 @@ pub async fn open_watches(target: &Target, count: usize) -> anyhow::Result<Watch
             let _ = connection.await;
         }));
         let opening = (0..PER_CONNECTION.min(count - watches.responses.len())).map(|_| {
-            let request = http::Request::get(format!("https://127.0.0.1:{}{}", target.port, target.path))
-                .header("authorization", format!("Bearer {}", target.token.clone().unwrap_or_default()))
-                .body(Empty::<Bytes>::new());
+            let mut request = http::Request::get(format!("https://127.0.0.1:{}{}", target.port, target.path));
+            if let Some(token) = &target.token {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            let request = request.body(Empty::<Bytes>::new());
             let mut sender = sender.clone();
             async move { anyhow::Ok(sender.send_request(request?).await?) }
         });
@@ -143,7 +208,7 @@ pub async fn open_watches(target: &Target, count: usize) -> anyhow::Result<Watch
 }
 
 /// CPU seconds that processes have used.
-fn cpu(pids: &[u32]) -> anyhow::Result<f64> {
+pub fn cpu(pids: &[u32]) -> anyhow::Result<f64> {
     let mut ticks = 0u64;
     for pid in pids {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;

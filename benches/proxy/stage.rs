@@ -64,8 +64,8 @@ impl Drop for Running {
 }
 
 impl Stage {
-    /// Sets the stage; takes some ten seconds.
-    pub async fn set() -> anyhow::Result<Self> {
+    /// Sets the stage, with nginx on it or without; takes some ten seconds.
+    pub async fn set(with_nginx: bool) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let kube = output(Command::new(root.join("tests/kubernetes/build.sh")))?.trim().to_owned();
@@ -125,7 +125,9 @@ impl Stage {
         };
         stage.import(&url, &kubeconfig)?;
         stage.fill(&kubeconfig)?;
-        stage.start_nginx()?;
+        if with_nginx {
+            stage.start_nginx()?;
+        }
         Ok(stage)
     }
 
@@ -152,17 +154,24 @@ impl Stage {
         let mut import = self.bailiwick_command();
         import.args(["cluster", "import", "bench", "--kubeconfig", kubeconfig]);
         output(import)?;
-        let platform = self.dir.path().join("platform.yaml");
-        std::fs::write(&platform, PLATFORM)?;
-        let mut apply = self.bailiwick_command();
-        apply.args(["apply", "-f"]).arg(&platform);
-        output(apply)?;
+        self.apply(PLATFORM)?;
         self.token = self.issue("dev")?;
         self.token_to_cut = self.issue("cut")?;
         Ok(())
     }
 
-    fn issue(&self, user: &str) -> anyhow::Result<String> {
+    /// Applies resources of the service's own.
+    pub fn apply(&self, documents: &str) -> anyhow::Result<()> {
+        let platform = self.dir.path().join("platform.yaml");
+        std::fs::write(&platform, documents)?;
+        let mut apply = self.bailiwick_command();
+        apply.args(["apply", "-f"]).arg(&platform);
+        output(apply)?;
+        Ok(())
+    }
+
+    /// A token of an account.
+    pub fn issue(&self, user: &str) -> anyhow::Result<String> {
         let mut issue = self.bailiwick_command();
         issue.args(["token", "create", "--user", user, "--audience", "kube", "-o", "json"]);
         let issued: Value = serde_json::from_str(&output(issue)?)?;
@@ -303,6 +312,11 @@ impl Stage {
     /// As [`Stage::bailiwick`], for the account that is there to be cut off.
     pub fn to_be_cut(&self, path: &str) -> Target {
         Target { token: Some(self.token_to_cut.clone()), ..self.bailiwick(path) }
+    }
+
+    /// As [`Stage::bailiwick`], with another token.
+    pub fn bailiwick_as(&self, token: &str, path: &str) -> Target {
+        Target { token: Some(token.to_owned()), ..self.bailiwick(path) }
     }
 
     /// A request to the service's own API with the administrator's session, as the command line sends it.
