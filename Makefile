@@ -6,7 +6,7 @@ CHECK ?=
 export PROFILE CHECK
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-kubectls bench profile lint
+.PHONY: help build demo test test-kubectls informers soak bench profile lint
 
 KUBECTLS := $(notdir $(patsubst %/go.mod,%,$(wildcard tests/kubernetes/kubectl/*/go.mod)))
 
@@ -26,11 +26,18 @@ test: ## All tests; those with a real Kubernetes build it the first time
 	cargo test --locked --all-targets
 	cd tests/kubernetes && CGO_ENABLED=0 go vet -trimpath ./... && CGO_ENABLED=0 go test -trimpath ./...
 	cd tests/requestinfo && CGO_ENABLED=0 go vet -trimpath ./...
+	cd tests/informers && CGO_ENABLED=0 go vet -trimpath ./...
 	cd tests/network && CGO_ENABLED=0 go vet -trimpath ./... && CGO_ENABLED=0 go test -trimpath ./...
 
 test-kubectls: ## kubectl 1.32 to 1.35, each in full; `make test` has 1.36 and 1.32 only
 	@for version in $(KUBECTLS); do tests/kubernetes/build.sh kubectl $$version >/dev/null || exit; done
 	BAILIWICK_KUBECTLS="$(KUBECTLS)" cargo test --locked --test service older_kubectls -- --nocapture
+
+informers: ## Caches of real clients through 20 random schedules of outages and changes, and one with a client away for a minute
+	BAILIWICK_SCHEDULES=20 BAILIWICK_LONG=1 cargo test --locked --test endurance caches_of_real_clients -- --nocapture
+
+soak: ## Mixed load for 15 minutes (BAILIWICK_SOAK_SECONDS) while accounts are suspended and resumed at random
+	BAILIWICK_SOAK_SECONDS=$${BAILIWICK_SOAK_SECONDS:-900} cargo test --locked --test endurance suspended_accounts -- --nocapture
 
 bench: ## Compare with nginx and with no proxy at all, and the index at scale; writes target/bench/{proxy,scale}.json
 	cargo bench --locked --bench scale

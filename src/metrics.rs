@@ -57,6 +57,8 @@ pub struct Metrics {
     pub index_revision: Level,
     /// Number of versions of the index so far.
     pub index_generation: Level,
+    /// Tasks of the runtime that have not ended, when the page is asked for.
+    pub tasks: Level,
     /// 1 where requests to the cluster may be sent.
     pub cluster_usable: Family<ClusterLabel, Gauge>,
     /// Rounds of the controllers.
@@ -105,6 +107,7 @@ impl Metrics {
             store_writes: Counter::default(),
             index_revision: Level::default(),
             index_generation: Level::default(),
+            tasks: Level::default(),
             cluster_usable: Family::default(),
             reconciles: Family::default(),
             contested: Family::default(),
@@ -131,6 +134,7 @@ impl Metrics {
             store_writes,
             index_revision,
             index_generation,
+            tasks,
             cluster_usable,
             reconciles,
             contested,
@@ -150,6 +154,7 @@ impl Metrics {
         registry.register("store_writes", "Writes acknowledged by the store", store_writes.clone());
         registry.register("index_revision", "Revision that decisions rest on", index_revision.clone());
         registry.register("index_generation", "Versions of the index so far", index_generation.clone());
+        registry.register("tasks", "Tasks of the runtime", tasks.clone());
         registry.register("cluster_usable", "Whether requests to the cluster may be sent", cluster_usable.clone());
         registry.register("reconcile", "Rounds of the controllers", reconciles.clone());
         registry.register("contested", "Objects of ours that somebody else keeps changing", contested.clone());

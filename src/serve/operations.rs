@@ -35,6 +35,8 @@ pub fn router(operations: Arc<Operations>) -> axum::Router {
 
 async fn metrics(State(operations): State<Arc<Operations>>) -> Response {
     operations.proxy.report();
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    operations.metrics.tasks.set(tasks as u64);
     let text = operations.metrics.encode();
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }

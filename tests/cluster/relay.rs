@@ -71,6 +71,10 @@ impl Relay {
 async fn pass(mut client: TcpStream, target: SocketAddr, hush: CancellationToken) {
     // Nobody listens there during an outage: the client's connection ends, as it would without us.
     let Ok(mut server) = TcpStream::connect(target).await else { return };
+    // Where nobody listens, a connection can be one with itself, and would keep the port from who comes back.
+    if server.local_addr().ok() == server.peer_addr().ok() {
+        return;
+    }
     if hush.run_until_cancelled(copy_bidirectional(&mut client, &mut server)).await.is_none() {
         std::future::pending::<()>().await;
     }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::{Value, json};
 
 use super::kubernetes::{Kubernetes, own_folder};
@@ -26,6 +26,8 @@ pub struct Site {
     pub kubeconfig: PathBuf,
     ports: [u16; 2],
     service: AtomicU32,
+    // Ends with the test process.
+    kubernetes: OnceLock<Mutex<Kubernetes>>,
 }
 
 static SITE: OnceLock<Site> = OnceLock::new();
@@ -35,13 +37,13 @@ static IN_USE: RwLock<()> = RwLock::new(());
 /// The service, which stays up meanwhile.
 pub fn site() -> (&'static Site, RwLockReadGuard<'static, ()>) {
     let guard = IN_USE.read();
-    (SITE.get_or_init(Site::start), guard)
+    (SITE.get_or_init(|| Site::start(str::to_owned)), guard)
 }
 
 /// The service for one test alone, which may stop it.
 pub fn site_alone() -> (&'static Site, RwLockWriteGuard<'static, ()>) {
     let guard = IN_USE.write();
-    (SITE.get_or_init(Site::start), guard)
+    (SITE.get_or_init(|| Site::start(str::to_owned)), guard)
 }
 
 /// Somebody with a kubeconfig.
@@ -51,13 +53,13 @@ pub struct Person {
 }
 
 impl Site {
-    fn start() -> Self {
+    /// Starts everything. `through` is given the URL of the API server, and says the one that the service is to use.
+    pub fn start(through: impl FnOnce(&str) -> String) -> Self {
         let folder = own_folder("service", "site");
         std::fs::create_dir_all(folder.join("home")).unwrap();
         let cluster = thread::spawn({
             let folder = folder.join("cluster");
-            // Never dropped: it ends with the test process.
-            move || std::mem::forget(Kubernetes::start(CLUSTER, &folder, &[]))
+            move || Kubernetes::start(CLUSTER, &folder, &[])
         });
         let ports = [free_port(), free_port()];
         let site = Self {
@@ -66,18 +68,25 @@ impl Site {
             folder,
             ports,
             service: AtomicU32::new(0),
+            kubernetes: OnceLock::new(),
         };
         std::fs::write(site.folder.join("password"), "first-Pass-93b1-word\n").unwrap();
         site.start_service();
         let mut login = site.bailiwick();
         login.args(["login", "--username", "admin", "--password-stdin"]);
         run_with(login, b"first-Pass-93b1-word\nsecond-Pass-72ca-word\n").ok();
-        cluster.join().unwrap();
+        site.kubernetes.get_or_init(|| Mutex::new(cluster.join().unwrap()));
+        let ready = std::fs::read(site.folder.join("cluster/ready.json")).unwrap();
+        let ready: Value = serde_json::from_slice(&ready).unwrap();
+        let server = ready["server"].as_str().unwrap();
+        let import = site.folder.join("import.kubeconfig");
+        let text = std::fs::read_to_string(&site.kubeconfig).unwrap();
+        std::fs::write(&import, text.replace(server, &through(server))).unwrap();
         let manifest = site.admin(&["cluster", "manifest", CLUSTER]).ok();
         let mut apply = site.cluster_admin_command();
         apply.args(["apply", "--server-side", "-f", "-"]);
         run_with(apply, manifest.as_bytes()).ok();
-        site.admin(&["cluster", "import", CLUSTER, "--kubeconfig", site.kubeconfig.to_str().unwrap()]).ok();
+        site.admin(&["cluster", "import", CLUSTER, "--kubeconfig", import.to_str().unwrap()]).ok();
         site.apply(PLATFORM);
         site.project_ready("work");
         site.project_ready("other");
@@ -115,13 +124,27 @@ impl Site {
         kill(pid);
         let gone = || {
             let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            if state.is_empty() || state.contains(") Z ") { Ok(()) } else { Err(state) }
+            // Its sockets are closed with its last thread, and not with its first.
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+            if state.is_empty() || state.contains(") Z ") && threads <= 1 { Ok(()) } else { Err(state) }
         };
         until("the service is gone", gone);
     }
 
     pub fn service_pid(&self) -> u32 {
         self.service.load(Ordering::Relaxed)
+    }
+
+    /// The metrics of the service.
+    #[allow(dead_code, reason = "not all that have a site need it")]
+    pub fn metrics(&self) -> String {
+        http(self.ports[1], "/metrics")
+    }
+
+    /// The cluster, for outages.
+    #[allow(dead_code, reason = "not all that have a site need it")]
+    pub fn kubernetes(&self) -> MutexGuard<'_, Kubernetes> {
+        self.kubernetes.get().expect("it was started").lock()
     }
 
     /// The command line, with the sign-in of the administrator.
@@ -255,8 +278,15 @@ fn first_line(child: &mut Child) -> String {
     line
 }
 
+/// A port to listen on, again and again: none that the kernel gives to somebody's outgoing connection meanwhile.
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id() % 10_000;
+    let mut candidates = (0..10_000).map(|_| {
+        let port = 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
+        u16::try_from(port).unwrap()
+    });
+    candidates.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a port is free")
 }
 
 /// The answer of a plain HTTP server; empty where there is none.
