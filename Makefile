@@ -23,6 +23,7 @@ test: ## All tests; those with a real Kubernetes build it the first time
 	@echo "local Kubernetes: looking for the built one" >&2
 	@tests/kubernetes/build.sh >/dev/null
 	@tests/kubernetes/build.sh kubectl $(firstword $(KUBECTLS)) >/dev/null
+	@tests/kubernetes/build.sh helm >/dev/null
 	cargo test --locked --all-targets
 	cd tests/kubernetes && CGO_ENABLED=0 go vet -trimpath ./... && CGO_ENABLED=0 go test -trimpath ./...
 	cd tests/requestinfo && CGO_ENABLED=0 go vet -trimpath ./...

@@ -22,6 +22,7 @@ mod service {
     mod creations;
     mod cutoff;
     mod explained;
+    mod helm;
     mod kubectls;
     mod namespaces;
     mod refusals;

@@ -408,9 +408,17 @@ fn namespaces_hint(ctx: &Context<'_>) -> String {
     }
 }
 
-/// A name that only the caller's project could have: what asks before it creates learns that it may.
+/// A namespace that only the caller's project could have, or something in it: what asks before it creates learns that it
+/// may.
 fn absent(request: &ResourceRequest) -> Refusal {
-    let message = format!("namespaces {:?} not found", request.name);
+    let namespace = &request.namespace;
+    let message = if request.group.is_empty() && request.resource == "namespaces" {
+        format!("namespaces {namespace:?} not found")
+    } else {
+        let group = if request.group.is_empty() { String::new() } else { format!(".{}", request.group) };
+        let (main, name) = (request.main_resource(), &request.name);
+        format!("{main}{group} {name:?} not found: you have no namespace {namespace:?}")
+    };
     let status = Status::new(http::StatusCode::NOT_FOUND, "NotFound", message);
     Refusal { reason: "no-namespace", status: about(request, status) }
 }

@@ -264,7 +264,13 @@ impl Proxy {
             Some(acts) => {
                 if matches!(namespaces::of(&target.request), Some(Act::Change | Act::Delete)) {
                     // Whoever may not touch the namespace is told so, and not how to write what they may not send.
-                    self.foresee(&caller, &target)?;
+                    match self.foresee(&caller, &target) {
+                        // Not found is said only of names that a project of the caller's could have.
+                        Err(why) if why.status.code == 404 && intake::applies(&request) => {
+                            intake::make_of_applied(&mut target);
+                        }
+                        foreseen => foreseen?,
+                    }
                 }
                 namespace_act(&mut request, &mut target).await?.map(|asked| (acts, asked))
             }

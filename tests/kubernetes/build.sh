@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds bailiwick-kube, or with `kubectl 1.32` the kubectl of that Kubernetes
-# minor version, if it has not been built yet, and prints its path and nothing
-# else on standard output.
+# minor version, or with `helm` Helm 3, if it has not been built yet, and prints
+# its path and nothing else on standard output.
 #
 # The binary is kept in a cache by the content of its sources, so that another
 # clone of the same sources finds it and a change builds a new one. Several
@@ -31,6 +31,18 @@ case $# in
 	name=bailiwick-kube
 	kept=kube
 	sources="go.mod go.sum build.sh $(echo ./*.go)"
+	from=.
+	;;
+1)
+	[ "$1" = helm ] || fail "there is no $1 here"
+	cd helm
+	what="Helm"
+	takes="about two minutes"
+	version=$(sed -n 's,^\tk8s.io/client-go v0\([^ ]*\).*,v1\1,p' go.mod)
+	name=helm
+	kept=helm
+	sources="go.mod go.sum ../build.sh"
+	from=helm.sh/helm/v3/cmd/helm
 	;;
 2)
 	[ "$1" = kubectl ] && [ -f "kubectl/$2/go.mod" ] ||
@@ -42,8 +54,9 @@ case $# in
 	name=kubectl
 	kept=kubectl-$2
 	sources="go.mod go.sum main.go ../../build.sh"
+	from=.
 	;;
-*) fail "usage: build.sh [kubectl MINOR_VERSION]" ;;
+*) fail "usage: build.sh [helm | kubectl MINOR_VERSION]" ;;
 esac
 
 if [ -n "${BAILIWICK_CACHE_DIR:-}" ]; then
@@ -112,7 +125,7 @@ minor=${version#v1.}
 # repository's state is no part of the binary.
 CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w \
 -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}" \
-	-o "$temporary" . 9>&- >&2 ||
+	-o "$temporary" "$from" 9>&- >&2 ||
 	fail "the build failed; the first one needs the Go module proxy or a filled module cache"
 mv "$temporary" "$binary"
 echo "built in $(($(date +%s) - begin)) s" >&2

@@ -50,6 +50,60 @@ async fn a_namespace_is_made_of_what_was_understood() {
     assert!(world.take_seen().is_empty(), "nothing reaches the cluster");
 }
 
+/// `kubectl apply --server-side` makes what is not there: by the same rules as any creation, of the name that both say.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_applied_by_the_server_is_made_where_it_is_not_there() {
+    let world = with_prefix().await;
+    let apply = "application/apply-patch+yaml";
+    let named = |name: &str| json!({"kind": "Namespace", "metadata": {"name": name}}).to_string();
+    for (at, content_type, body, code) in [
+        ("shop-new", apply, named("shop-new"), 504),
+        ("shop-new", apply, named("shop-other"), 400),
+        ("shop-new", apply, named("billing-api"), 400),
+        ("shop-new", apply, String::new(), 400),
+        ("shop-new", "application/merge-patch+json", named("shop-new"), 404),
+        ("shop-new", "application/strategic-merge-patch+json", named("shop-new"), 404),
+        ("billing-api", apply, named("billing-api"), 403),
+        ("billing-new", apply, named("billing-new"), 403),
+        ("kube-system", apply, named("kube-system"), 403),
+        ("shop-", apply, named("shop-"), 403),
+    ] {
+        let answer = send(&world, "PATCH", &format!("{PATH}/{at}"), content_type, body.as_bytes()).await;
+        assert_eq!(answer.code, code, "{at} {content_type} {body}: {answer:?}");
+        let created: Vec<String> = world.acts.created.lock().drain(..).map(|new| new.name).collect();
+        assert_eq!(created, if code == 504 { vec![at] } else { vec![] }, "{at} {content_type} {body}");
+    }
+    // Nor what is applied to a part of one that is not there.
+    let status = send(&world, "PATCH", &format!("{PATH}/shop-new/status"), apply, named("shop-new").as_bytes()).await;
+    assert!(matches!(status.code, 403 | 404), "{status:?}");
+    assert!(world.acts.created.lock().is_empty() && world.take_seen().is_empty());
+}
+
+/// Helm looks for what it is going to install before it makes the namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_object_of_a_namespace_that_could_be_made_is_not_found() {
+    let world = with_prefix().await;
+    for (method, rest, code) in [
+        ("GET", "shop-new/configmaps/web", 404),
+        ("GET", "shop-new/pods/web/log", 403),
+        ("GET", "shop-new/pods/web/exec?command=sh", 403),
+        ("GET", "shop-new/configmaps", 403),
+        ("GET", "shop-new/configmaps?watch=true", 403),
+        ("POST", "shop-new/configmaps", 403),
+        ("PUT", "shop-new/configmaps/web", 403),
+        ("DELETE", "shop-new/configmaps/web", 403),
+        ("GET", "billing-new/configmaps/web", 403),
+        ("GET", "billing-api/configmaps/web", 403),
+        ("GET", "kube-system/configmaps/web", 403),
+        ("GET", "shop/configmaps/web", 403),
+    ] {
+        let answer = world.request_as(&world.token, method, &format!("{PATH}/{rest}"), "Content-Length: 0\r\n").await;
+        assert_eq!(answer.code, code, "{method} {rest}: {}", answer.body);
+        assert_eq!(answer.body.contains("\"reason\":\"NotFound\""), code == 404, "{method} {rest}: {}", answer.body);
+    }
+    assert!(world.take_seen().is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_understood_makes_nothing() {
     let world = with_prefix().await;

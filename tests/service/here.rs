@@ -100,3 +100,8 @@ impl Here {
 pub fn older_kubectl(minor_version: &str) -> PathBuf {
     built(&["kubectl", minor_version])
 }
+
+/// Helm 3.
+pub fn helm_program() -> PathBuf {
+    built(&["helm"])
+}

@@ -9,7 +9,7 @@ const PRIVILEGED: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"na
     {"name": "c", "image": "example.com/busy:1", "securityContext": {"privileged": true}}]}}"#;
 
 /// A project for one test alone.
-fn project(site: &Site, name: &str, quota: Value) {
+pub fn project(site: &Site, name: &str, quota: Value) {
     let object = json!({
         "apiVersion": "bailiwick.dev/v1alpha1", "kind": "Project", "metadata": {"name": name},
         "spec": {
@@ -83,6 +83,50 @@ fn a_manifest_is_applied_as_on_ones_own_cluster() {
         has(&site.run(&owner, context, &["get", "namespace", "nsapply-web"]).fails(), &["NotFound"]);
         has(&site.run(&owner, context, &["delete", "namespace", "nsapply-web", "--ignore-not-found"]).ok(), &[]);
     }
+}
+
+#[test]
+fn a_manifest_is_applied_by_the_server_as_on_ones_own_cluster() {
+    let (site, _guard) = site();
+    project(site, "nsssa", json!({}));
+    let owner = site.machine("nsssa-owner", &[("owner", "nsssa")]);
+    let viewer = site.machine("nsssa-viewer", &[("viewer", "nsssa")]);
+    let manifest = |name: &str, tier: &str| {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+            "name": name, "labels": {"tenant.bailiwick.dev/tier": tier},
+        }})
+        .to_string()
+    };
+    let apply = |person: &Person, context: &str, name: &str, tier: &str, more: &[&str]| {
+        let args = [&["apply", "--server-side", "-f", "-"], more].concat();
+        with_input(site, person, context, &args, &manifest(name, tier))
+    };
+    for (context, name) in [(CLUSTER, "nsssa-one"), ("nsssa@demo", "nsssa-two")] {
+        has(&apply(&viewer, context, name, "one", &[]).fails(), &["Forbidden"]);
+        apply(&owner, context, name, "one", &["--dry-run=server"]).ok();
+        has(&site.run(&owner, context, &["get", "namespace", name]).fails(), &["NotFound"]);
+        has(&apply(&owner, context, name, "one", &[]).ok(), &["serverside-applied"]);
+        assert_eq!(object(site, &owner, context, name)["metadata"]["labels"]["tenant.bailiwick.dev/tier"], "one");
+        site.run(&owner, context, &["-n", name, "create", "configmap", "first"]).ok();
+        has(&apply(&owner, context, name, "two", &["--force-conflicts"]).ok(), &["serverside-applied"]);
+        assert_eq!(object(site, &owner, context, name)["metadata"]["labels"]["tenant.bailiwick.dev/tier"], "two");
+    }
+    // Others' and nobody's names: as for any way to make one.
+    for foreign in ["other-api", "other-new", "kube-system"] {
+        has(&apply(&owner, CLUSTER, foreign, "one", &[]).fails(), &["Forbidden"]);
+    }
+    // In an editor.
+    let editor = site.folder.join("editor.sh");
+    std::fs::write(
+        &editor,
+        "#!/bin/sh\nsed -i 's,tenant.bailiwick.dev/tier: two,tenant.bailiwick.dev/tier: edited,' \"$1\"\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let mut edit = site.command(&owner, CLUSTER, &["edit", "namespace", "nsssa-one"]);
+    edit.env("KUBE_EDITOR", &editor);
+    has(&run(edit).ok(), &["edited"]);
+    assert_eq!(object(site, &owner, CLUSTER, "nsssa-one")["metadata"]["labels"]["tenant.bailiwick.dev/tier"], "edited");
 }
 
 #[test]

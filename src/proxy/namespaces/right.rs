@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::access::{Access, role_by};
-use crate::domain::request::ResourceRequest;
+use crate::domain::request::{ResourceRequest, Verb};
 use crate::index::GrantEntry;
 use crate::proxy::changes::{self, ByGit};
 use crate::proxy::decide::Context;
@@ -115,10 +115,13 @@ fn named<'a>(ctx: &Context<'a>) -> Vec<&'a str> {
 }
 
 /// Whether a namespace that the caller has no access to is one that only a project of theirs could make: its name begins
-/// with the project's prefix, or the project is just giving it up. That it is not there may then be said; whether somebody
-/// else has it may not, and is not.
+/// with the project's prefix, or the project is just giving it up. That it is not there may then be said, of itself and of
+/// one object in it: Helm looks for what it is going to install before it makes the namespace. Whether somebody else has
+/// it may not be said, and is not.
 pub fn is_absent(ctx: &Context<'_>, request: &ResourceRequest) -> bool {
-    if !request.group.is_empty() || request.resource != "namespaces" || request.namespace != ctx.place.namespace {
+    let itself = request.group.is_empty() && request.resource == "namespaces";
+    let object = request.verb == Verb::Get && request.subresource().is_empty() && !request.name.is_empty();
+    if !(itself || object) || request.namespace != ctx.place.namespace {
         return false;
     }
     let name = request.namespace.as_str();

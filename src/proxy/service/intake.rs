@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 
 use super::answers::refusal;
 use crate::audit::What;
-use crate::domain::request::RequestInfo;
+use crate::domain::request::{RequestInfo, Verb};
 use crate::identity::tokens::Caller;
 use crate::proxy::decide::{Decision, Refusal, Right};
 use crate::proxy::namespaces::{self, Act, Asked};
@@ -118,12 +118,29 @@ pub(super) fn asks_to_upgrade(request: &Request<Incoming>) -> Result<bool, Refus
 }
 
 pub(super) async fn review_body(request: &mut Request<Incoming>) -> Result<(Bytes, Encoding), Refusal> {
-    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or_default();
-    let Some(encoding) = Encoding::of(content_type) else {
+    let Some(encoding) = Encoding::of(content_type(request)) else {
         let message = "self reviews are read as JSON or Kubernetes protobuf";
         return Err(refusal("malformed-review", Status::unsupported_media_type(message)));
     };
     Ok((whole_body(request, reviews::MAX_BODY, "malformed-review", "review").await?, encoding))
+}
+
+fn content_type(request: &Request<Incoming>) -> &str {
+    request.headers().get(header::CONTENT_TYPE).and_then(|named| named.to_str().ok()).unwrap_or_default()
+}
+
+/// Whether a request is a server-side apply (`kubectl apply --server-side`), which makes what is not there.
+pub(super) fn applies(request: &Request<Incoming>) -> bool {
+    let encoding = namespaces::Encoding::of(Act::Change, request.method() == Method::PATCH, content_type(request));
+    encoding == Some(namespaces::Encoding::Apply)
+}
+
+/// Makes the creation of a namespace out of its server-side apply.
+pub(super) fn make_of_applied(target: &mut Target) {
+    if let RequestInfo::Resource(resource) = &mut target.request {
+        resource.verb = Verb::Create;
+        resource.namespace.clear();
+    }
 }
 
 /// Reads an act on a namespace, where the request is one.
@@ -133,8 +150,8 @@ pub(super) async fn namespace_act(
 ) -> Result<Option<Asked>, Refusal> {
     const REASON: &str = "malformed-namespace";
     let Some(act) = namespaces::of(&target.request) else { return Ok(None) };
-    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or_default();
-    let Some(encoding) = namespaces::Encoding::of(act, request.method() == Method::PATCH, content_type) else {
+    let patches = request.method() == Method::PATCH;
+    let Some(encoding) = namespaces::Encoding::of(act, patches, content_type(request)) else {
         let message =
             "namespaces are read as JSON (a new one also as Kubernetes protobuf), their changes as patches in JSON";
         return Err(refusal(REASON, Status::unsupported_media_type(message)));
@@ -144,7 +161,11 @@ pub(super) async fn namespace_act(
     let body = whole_body(request, namespaces::MAX_BODY, REASON, "body").await?;
     let asked = Asked::read(act, encoding, options, &body).map_err(|status| refusal(REASON, status))?;
     if let (Act::Create, RequestInfo::Resource(resource)) = (act, &mut target.request) {
-        // As the API server's admission knows it: the name is in what is sent.
+        // As the API server's admission knows it: the name is in what is sent. What is applied names it twice.
+        if patches && asked.name() != resource.name {
+            let message = format!("metadata.name is {:?}, and the URL names {:?}", asked.name(), resource.name);
+            return Err(refusal(REASON, Status::bad_request(message)));
+        }
         asked.name().clone_into(&mut resource.name);
     }
     Ok(Some(asked))
