@@ -4,6 +4,8 @@
 //! time they may take for it. Dispatch is by path, before the API's router sees anything: what belongs to the proxy is
 //! never cleaned, matched or logged by a web framework.
 
+mod activity;
+mod pages;
 mod places;
 
 use std::convert::Infallible;
@@ -14,15 +16,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Either};
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body_util::Either;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use ipnet::IpNet;
-use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -31,9 +32,12 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
+use self::activity::{Activity, Busy, Held};
+pub use self::pages::serve_pages;
 use self::places::Places;
 use crate::api::ClientAddress;
 use crate::audit::Surface;
+use crate::clusters::outgoing::{BodyBroke, poll_part};
 use crate::identity::address::client_address;
 use crate::metrics::{LoginResult, LoginResultLabel, Metrics, VerbClass};
 use crate::proxy::{Proxy, body::ProxyBody, target};
@@ -51,6 +55,8 @@ pub struct Limits {
     /// Longest that a client may leave a short answer untouched of which more is at hand. It holds a place in its account's
     /// budget, a connection to the cluster and the cluster's attention meanwhile.
     pub unread: Duration,
+    /// Pause between pings on HTTP/2, and the time for their answer: they find clients that vanished without a word.
+    pub ping: Duration,
     /// Most connections.
     pub connections: usize,
     /// Most connections of one address; trusted proxies, behind which everybody may be, are not counted.
@@ -76,6 +82,7 @@ impl Default for Limits {
             head: Duration::from_secs(30),
             idle: Duration::from_secs(300),
             unread: Duration::from_secs(90),
+            ping: Duration::from_secs(20),
             connections: 20_000,
             per_address: 5_000,
         }
@@ -86,8 +93,6 @@ impl Default for Limits {
 const MAX_HEAD: usize = 64 * 1024;
 /// Streams that one HTTP/2 connection may have open: client-go puts all its watches on one.
 const MAX_STREAMS: u32 = 250;
-/// Pings on HTTP/2 find clients that vanished without a word.
-const PING: Duration = Duration::from_secs(20);
 /// Bytes that the kernel may hold unsent for a client. Bounds what still arrives after a cut, without bounding the window.
 const NOT_SENT: u32 = 128 * 1024;
 /// Bytes that HTTP/2 may hold for one stream of a client that does not read; times [`MAX_STREAMS`] for a connection.
@@ -131,10 +136,10 @@ pub async fn serve_within(
     grace: Duration,
     limits: Limits,
 ) {
-    let Limits { handshake, head, idle, unread, connections, per_address } = limits;
+    let Limits { handshake, head, idle, unread, ping, connections, per_address } = limits;
     let acceptor = TlsAcceptor::from(tls);
     let graceful = GracefulShutdown::new();
-    let builder = Arc::new(connection_settings(head));
+    let builder = Arc::new(connection_settings(head, ping));
     let places = Places::new(connections, per_address);
     loop {
         let accepting = async {
@@ -196,170 +201,7 @@ pub async fn serve_within(
     }
 }
 
-/// Whether a connection carries anything, and since when it does not. The library has a time for each head of HTTP/1.1,
-/// but none for the first bytes, which tell the protocol, and HTTP/2 would keep a connection for ever on which nothing
-/// is asked.
-struct Activity(Mutex<Carried>);
-
-struct Carried {
-    requests: usize,
-    since: Instant,
-    any: bool,
-    // Answers of which a part was handed over for sending and the next is not asked for yet, and since when.
-    handed: Vec<(u64, Instant)>,
-    // Answers that may wait for their reader, until they are cut; and since when that is known.
-    patient: Vec<(u64, CancellationToken, Option<Instant>)>,
-    next: u64,
-}
-
-impl Activity {
-    fn new() -> Self {
-        Self(Mutex::new(Carried {
-            requests: 0,
-            since: Instant::now(),
-            any: false,
-            handed: vec![],
-            patient: vec![],
-            next: 0,
-        }))
-    }
-
-    /// Returns when a client has left an answer untouched for too long. The library asks for more as soon as it can send;
-    /// an answer that was cut goes when it does, so one that is still there is not read.
-    async fn is_unread(&self, longest: Duration) {
-        loop {
-            let oldest = self.0.lock().oldest();
-            let end = oldest.unwrap_or_else(Instant::now) + longest;
-            if end <= Instant::now() {
-                return;
-            }
-            tokio::time::sleep_until(end).await;
-        }
-    }
-
-    /// Returns when nothing was carried for too long.
-    async fn is_idle(&self, first: Duration, between: Duration) {
-        loop {
-            let end = {
-                let carried = self.0.lock();
-                match (carried.requests, carried.any) {
-                    (0, false) => carried.since + first,
-                    (0, true) => carried.since + between,
-                    _ => Instant::now() + between,
-                }
-            };
-            if end <= Instant::now() {
-                return;
-            }
-            tokio::time::sleep_until(end).await;
-        }
-    }
-}
-
-impl Carried {
-    /// Since when the answer waits that waits longest.
-    fn oldest(&mut self) -> Option<Instant> {
-        let cut = self.patient.iter_mut().filter(|(_, cut, _)| cut.is_cancelled());
-        let cut = cut.map(|(_, _, since)| *since.get_or_insert_with(Instant::now)).min();
-        let handed = self.handed.iter().map(|(_, since)| *since).min();
-        cut.into_iter().chain(handed).min()
-    }
-}
-
-/// A request under way, until its answer is sent or given up.
-struct Busy(Arc<Activity>);
-
-impl Busy {
-    fn new(activity: &Arc<Activity>) -> Self {
-        let mut carried = activity.0.lock();
-        carried.requests += 1;
-        carried.any = true;
-        Self(activity.clone())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let mut carried = self.0.0.lock();
-        carried.requests -= 1;
-        carried.since = Instant::now();
-    }
-}
-
-/// An answer's body, for as long as the connection carries it.
-struct Held {
-    body: Either<ProxyBody, axum::body::Body>,
-    // Known by this number while it waits for its client.
-    number: u64,
-    // It may wait for as long as its reader likes.
-    patient: bool,
-    busy: Busy,
-}
-
-impl Held {
-    fn new(body: Either<ProxyBody, axum::body::Body>, busy: Busy) -> Self {
-        // What goes on for long may wait for as long as its reader likes. A client may also not let a first byte come.
-        let patient = match &body {
-            Either::Left(body) if body.is_long() => Some(body.cut()),
-            _ => None,
-        };
-        let number = {
-            let mut carried = busy.0.0.lock();
-            carried.next += 1;
-            let number = carried.next;
-            carried.patient.extend(patient.iter().flatten().map(|cut| (number, cut.clone(), None)));
-            number
-        };
-        let held = Self { body, number, patient: patient.is_some(), busy };
-        held.handed();
-        held
-    }
-
-    fn taken(&self) {
-        if !self.patient {
-            self.busy.0.0.lock().handed.retain(|(handed, _)| *handed != self.number);
-        }
-    }
-
-    fn handed(&self) {
-        if !self.patient {
-            self.busy.0.0.lock().handed.push((self.number, Instant::now()));
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.taken();
-        if self.patient {
-            self.busy.0.0.lock().patient.retain(|(number, ..)| *number != self.number);
-        }
-    }
-}
-
-impl Body for Held {
-    type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.taken();
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if matches!(frame, Poll::Ready(Some(Ok(_)))) {
-            self.handed();
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-fn connection_settings(head: Duration) -> auto::Builder<TokioExecutor> {
+fn connection_settings(head: Duration, ping: Duration) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(MAX_HEAD).max_headers(100);
     builder
@@ -371,8 +213,8 @@ fn connection_settings(head: Duration) -> auto::Builder<TokioExecutor> {
         // Resets that a client provokes by breaking the protocol on purpose; honest ones provoke none.
         .max_local_error_reset_streams(Some(128))
         .max_send_buf_size(SEND_BUFFER)
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PING);
+        .keep_alive_interval(ping)
+        .keep_alive_timeout(ping);
     builder
 }
 
@@ -396,13 +238,38 @@ async fn dispatch(doors: Arc<Doors>, mut request: Request<Incoming>, peer: Socke
     }
     request.extensions_mut().insert(ClientAddress(address));
     let counted = Counted::of(&request);
-    let request = request.map(|body| axum::body::Body::new(body.map_err(axum::Error::new)));
+    let multiplexed = request.version() == Version::HTTP_2;
+    let request = request.map(|body| axum::body::Body::new(FromClient { body, multiplexed }));
     let response = match doors.api.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
     counted.answered(&doors.metrics, response.status());
     Ok(response.map(Either::Right))
+}
+
+/// The body of a request to our own API.
+struct FromClient {
+    body: Incoming,
+    multiplexed: bool,
+}
+
+impl Body for FromClient {
+    type Data = Bytes;
+    type Error = BodyBroke;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyBroke>>> {
+        let multiplexed = self.multiplexed;
+        poll_part(&mut self.body, multiplexed, cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// What is counted of a request to our own API.

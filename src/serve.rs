@@ -249,13 +249,13 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         proxy: proxy.clone(),
         draining: AtomicBool::new(false),
     });
-    let pages = axum::serve(operations_listener, operations::router(operations.clone()))
-        .with_graceful_shutdown(shutdown.clone().cancelled_owned());
-    tasks.spawn(async move {
-        if let Err(why) = pages.await {
-            error!(%why, "operations listener ended");
-        }
-    });
+    let pages = operations::router(operations.clone());
+    tasks.spawn(listener::serve_pages(
+        operations_listener,
+        pages,
+        shutdown.child_token(),
+        listener::Limits::of_pages(),
+    ));
     tasks.spawn(until(shutdown.child_token(), keep_certificate(tls.reloader)));
     tasks.spawn(until(shutdown.child_token(), purge(accounts.clone(), index.clock().clone())));
     tasks.spawn(until(shutdown.child_token(), chain.clone().keep(audit.clone())));

@@ -17,6 +17,12 @@ mod connections;
 mod cutoff;
 #[path = "proxy/desync.rs"]
 mod desync;
+#[path = "proxy/every_route.rs"]
+mod every_route;
+#[path = "proxy/failing.rs"]
+mod failing;
+#[path = "proxy/faults.rs"]
+mod faults;
 #[path = "proxy/floods.rs"]
 mod floods;
 #[path = "proxy/harness.rs"]
@@ -25,7 +31,27 @@ mod harness;
 mod hostile_clients;
 #[path = "proxy/hostile_clusters.rs"]
 mod hostile_clusters;
+#[path = "proxy/hpack.rs"]
+mod hpack;
+#[path = "proxy/leavers.rs"]
+mod leavers;
+#[path = "proxy/matrix.rs"]
+mod matrix;
 #[path = "proxy/namespaces.rs"]
 mod namespaces;
+#[path = "proxy/our_own.rs"]
+mod our_own;
 #[path = "proxy/places.rs"]
 mod places;
+#[path = "proxy/readings.rs"]
+mod readings;
+#[path = "proxy/rough.rs"]
+mod rough;
+#[path = "proxy/rough_streams.rs"]
+mod rough_streams;
+#[path = "proxy/smuggling.rs"]
+mod smuggling;
+#[path = "proxy/strangers.rs"]
+mod strangers;
+#[path = "proxy/wire.rs"]
+mod wire;

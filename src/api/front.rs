@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderMap, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, StatusCode};
 use tracing::error;
 
@@ -17,6 +17,7 @@ use super::params::Query;
 use super::{ApiState, ClientAddress, Failure, Reason};
 use crate::audit::{Stage, Surface, What};
 use crate::identity::tokens::authenticate;
+use crate::proxy::rewrite::{NO_IMPERSONATION, asks_to_impersonate};
 use crate::resources::GROUP;
 use crate::resources::token::Audience;
 use crate::status::Status;
@@ -98,6 +99,14 @@ fn no_cluster_here() -> Status {
     Status::new(StatusCode::NOT_FOUND, "NotFound", message)
 }
 
+/// The credential: exactly one bearer token. Of two, another reader could take the other one.
+fn presented(headers: &HeaderMap) -> Option<&str> {
+    let mut lines = headers.get_all(AUTHORIZATION).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else { return None };
+    let (scheme, token) = line.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
 fn admit(state: &ApiState, request: &Request) -> Result<Call, Box<Status>> {
     let parts = &state.0.parts;
     let address = request.extensions().get::<ClientAddress>().map(|ClientAddress(address)| *address);
@@ -108,25 +117,26 @@ fn admit(state: &ApiState, request: &Request) -> Result<Call, Box<Status>> {
     }
     let snapshot = parts.index.snapshot();
     let now = parts.index.now();
-    let presented = request
-        .headers()
-        .get(AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, token)| token.trim());
-    let caller = presented.and_then(|token| authenticate(&snapshot, token, Audience::Api, now).ok());
-    let Some(caller) = caller else {
-        let refusal = if of_a_cluster(&path) { no_cluster_here() } else { Status::unauthorized() };
+    let refused = |refusal: Status, path: String, user: &str| {
         let what = What {
+            user: user.to_owned(),
             address: address.map(|a| a.to_string()).unwrap_or_default(),
             path,
             status: Some(refusal.code),
             ..What::default()
         };
         parts.audit.note(&id, Stage::Refused, Surface::Api, what);
-        return Err(Box::new(refusal));
+        Err(Box::new(refusal))
     };
+    let caller = presented(request.headers()).and_then(|token| authenticate(&snapshot, token, Audience::Api, now).ok());
+    let Some(caller) = caller else {
+        let refusal = if of_a_cluster(&path) { no_cluster_here() } else { Status::unauthorized() };
+        return refused(refusal, path, "");
+    };
+    // Refused and not passed over: who asks with `--as` must not take the answer for somebody else's.
+    if asks_to_impersonate(request.headers()) {
+        return refused(Status::forbidden(NO_IMPERSONATION), path, &caller.token.record.user);
+    }
     if let Some(address) = address {
         parts.last_used.record(&caller.token.record.id, address, now);
     }

@@ -8,6 +8,31 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+/// Why a body is not whole.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyBroke {
+    /// Its connection broke, or its stream was reset with an error.
+    #[error(transparent)]
+    Connection(#[from] hyper::Error),
+    /// Its stream was reset without an error, and not ended.
+    #[error("the stream was given up before its end")]
+    GivenUp,
+}
+
+/// The next part of a body. hyper takes a reset without an error (RST_STREAM with NO_ERROR) for the end, which it is not:
+/// on HTTP/2, `multiplexed`, a body is whole only where its last frame says so.
+pub fn poll_part(
+    body: &mut Incoming,
+    multiplexed: bool,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BodyBroke>>> {
+    let polled = Pin::new(&mut *body).poll_frame(cx);
+    match polled {
+        Poll::Ready(None) if multiplexed && !body.is_end_stream() => Poll::Ready(Some(Err(BodyBroke::GivenUp))),
+        polled => polled.map_err(BodyBroke::from),
+    }
+}
+
 /// Body of a request to a cluster.
 #[derive(Debug)]
 pub enum Outgoing {
@@ -17,6 +42,8 @@ pub enum Outgoing {
     Streamed {
         /// From the client.
         body: Incoming,
+        /// Whether it comes over HTTP/2.
+        multiplexed: bool,
         /// Counts the bytes that went.
         sent: Arc<AtomicU64>,
     },
@@ -26,14 +53,14 @@ pub enum Outgoing {
 
 impl Body for Outgoing {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyBroke;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyBroke>>> {
         match self.get_mut() {
             Outgoing::Empty => Poll::Ready(None),
             Outgoing::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            Outgoing::Streamed { body, sent } => {
-                let polled = Pin::new(body).poll_frame(cx);
+            Outgoing::Streamed { body, multiplexed, sent } => {
+                let polled = poll_part(body, *multiplexed, cx);
                 if let Poll::Ready(Some(Ok(frame))) = &polled
                     && let Some(data) = frame.data_ref()
                 {

@@ -27,7 +27,7 @@ use self::dial::Dialer;
 use self::kept::Kept;
 use self::multiplexed::{Lease, StreamPool};
 use super::endpoint::Endpoint;
-use super::outgoing::Outgoing;
+use super::outgoing::{BodyBroke, Outgoing, poll_part};
 
 /// Time for a connection to stand, TLS included.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -58,6 +58,12 @@ pub enum UpstreamError {
 
 impl From<hyper::Error> for UpstreamError {
     fn from(why: hyper::Error) -> Self {
+        Self::Broken(chain(&why))
+    }
+}
+
+impl From<BodyBroke> for UpstreamError {
+    fn from(why: BodyBroke) -> Self {
         Self::Broken(chain(&why))
     }
 }
@@ -177,12 +183,13 @@ impl ClusterBody {
 
 impl Body for ClusterBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyBroke;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyBroke>>> {
         match self.get_mut() {
-            Self::Kept(kept) => kept.poll_frame(cx),
-            Self::Multiplexed { body, .. } | Self::Own(body) => Pin::new(body).poll_frame(cx),
+            Self::Kept(kept) => kept.poll_frame(cx).map_err(BodyBroke::from),
+            Self::Multiplexed { body, .. } => poll_part(body, true, cx),
+            Self::Own(body) => poll_part(body, false, cx),
         }
     }
 

@@ -16,10 +16,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use super::across::{self, Held, MergedWatch, NamespacesWatch};
 use super::service::Finish;
 use super::streams::{Registered, StreamKey};
+use crate::clusters::outgoing::BodyBroke;
 use crate::clusters::upstream::ClusterBody;
-
-/// A short response that brings nothing for this long is given up: the cluster hangs.
-const STALL: Duration = Duration::from_secs(90);
 
 /// So much of a short response is waited for before its head is passed on: small ones are then written to the client in
 /// one piece.
@@ -43,7 +41,7 @@ pub enum BodyError {
     Stalled,
     /// The connection to the cluster broke.
     #[error(transparent)]
-    Upstream(#[from] hyper::Error),
+    Upstream(#[from] BodyBroke),
 }
 
 /// Body of a response.
@@ -129,7 +127,7 @@ struct Flow {
 }
 
 /// What a body gives when it is asked for more.
-type Polled = Poll<Option<Result<Frame<Bytes>, hyper::Error>>>;
+type Polled = Poll<Option<Result<Frame<Bytes>, BodyBroke>>>;
 
 impl Flow {
     fn new(ahead: Vec<Bytes>, source: Source) -> Self {
@@ -200,7 +198,7 @@ impl Gathered {
 }
 
 /// Reads a small body whole, and of a large or slow one the beginning.
-pub async fn gather(body: &mut ClusterBody) -> Result<Gathered, hyper::Error> {
+pub async fn gather(body: &mut ClusterBody) -> Result<Gathered, BodyBroke> {
     if body.size_hint().exact().is_some_and(|n| n > GATHERED as u64) {
         return Ok(Gathered::NOTHING);
     }
@@ -208,7 +206,7 @@ pub async fn gather(body: &mut ClusterBody) -> Result<Gathered, hyper::Error> {
     let mut length = 0;
     let reading = async {
         while length <= GATHERED {
-            let Some(frame) = body.frame().await else { return Ok::<_, hyper::Error>(true) };
+            let Some(frame) = body.frame().await else { return Ok::<_, BodyBroke>(true) };
             // A trailer of a cluster is one hop's business.
             let Ok(data) = frame?.into_data() else { return Ok(true) };
             length += data.len();
@@ -322,8 +320,9 @@ impl Relayed {
             }
             Poll::Pending if self.may_stall => Poll::Pending,
             Poll::Pending => {
+                let longest = self.finish.longest_silence();
                 let stall =
-                    self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + STALL)));
+                    self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + longest)));
                 if stall.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }

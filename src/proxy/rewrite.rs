@@ -175,6 +175,10 @@ fn value(text: &str) -> Result<HeaderValue, UnsafeIdentity> {
     HeaderValue::from_str(text).map_err(|_| UnsafeIdentity)
 }
 
+/// What is said to whoever asks to act as somebody else.
+pub const NO_IMPERSONATION: &str =
+    "acting as somebody else (kubectl --as) is not offered here; ask for a grant instead";
+
 /// Whether the client tries to act as somebody else (`kubectl --as`), in any spelling that a server may read so.
 pub fn asks_to_impersonate(headers: &HeaderMap) -> bool {
     let begins = |name: &HeaderName| {

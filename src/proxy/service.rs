@@ -49,6 +49,8 @@ use crate::status::Status;
 pub struct ProxySettings {
     /// Time until a cluster must begin its answer to a short request. The API server gives itself 60 s.
     pub response_timeout: Duration,
+    /// A short response that brings nothing for this long is given up: the cluster hangs.
+    pub stall: Duration,
     /// Most long-running responses of one token; those across namespaces count once for each.
     pub max_streams_per_token: usize,
     /// Most other requests of one token at a time.
@@ -101,6 +103,7 @@ impl Default for ProxySettings {
         let (streams_of_user, streams_of_cluster) = (2_500, MOST_STREAMS);
         Self {
             response_timeout: Duration::from_secs(65),
+            stall: Duration::from_secs(90),
             max_streams_per_token: Self::of_one_token(streams_of_user),
             max_requests_per_token: Self::of_one_token(requests_of_user),
             max_streams_per_user: streams_of_user,
@@ -233,8 +236,7 @@ impl Proxy {
             return Err(refusal("stale", Status::unavailable("the service has lost its store and decides nothing")));
         }
         if rewrite::asks_to_impersonate(request.headers()) {
-            let message = "acting as somebody else (kubectl --as) is not offered here; ask for a grant instead";
-            return Err(refusal("impersonation", Status::forbidden(message)));
+            return Err(refusal("impersonation", Status::forbidden(rewrite::NO_IMPERSONATION)));
         }
         let upgrade = asks_to_upgrade(&request)?;
         let long = upgrade || matches!(&target.request, RequestInfo::Resource(r) if r.is_long_running());
@@ -473,8 +475,12 @@ impl Proxy {
         let body = match whole {
             Some(bytes) => Outgoing::Whole(Some(bytes)),
             None if request.body().is_end_stream() => Outgoing::Empty,
-            None => Outgoing::Streamed { body: request.into_body(), sent: finish.sent() },
+            None => {
+                let multiplexed = request.version() == Version::HTTP_2;
+                Outgoing::Streamed { body: request.into_body(), multiplexed, sent: finish.sent() }
+            }
         };
+        let protocol = head.headers().get(header::UPGRADE).cloned();
         let request = head.map(|()| body);
         let deadline = self.settings.response_timeout;
         let answer = async {
@@ -517,7 +523,7 @@ impl Proxy {
             return finish.fail("upstream-answer", status);
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return switched(client, response, watched, finish);
+            return switched(client, protocol, response, watched, finish);
         }
         finish.answered(response.status());
         let (mut parts, body) = response.into_parts();
@@ -541,9 +547,10 @@ impl Proxy {
     }
 }
 
-/// Passes a change of protocol on, and then the bytes.
+/// Passes a change to the protocol that was asked for on, and then the bytes.
 fn switched(
     client: Option<OnUpgrade>,
+    asked: Option<HeaderValue>,
     mut response: Response<ClusterBody>,
     watched: Watched,
     mut finish: Finish,
@@ -551,17 +558,22 @@ fn switched(
     let (Some(client), Watched::Entered(registered)) = (client, watched) else {
         return finish.fail("upstream-answer", Status::bad_gateway("the cluster switched protocols unasked"));
     };
+    let protocol = response.headers().get(header::UPGRADE).cloned();
+    let (Some(asked), Some(protocol)) = (asked, protocol) else {
+        return finish.fail("upstream-answer", Status::bad_gateway("the cluster switched to no protocol"));
+    };
+    if !asked.as_bytes().eq_ignore_ascii_case(protocol.as_bytes()) {
+        let message = "the cluster switched to another protocol than was asked for";
+        return finish.fail("upstream-answer", Status::bad_gateway(message));
+    }
     finish.answered(response.status());
     let cluster = hyper::upgrade::on(&mut response);
     let mut answer = Response::new(ProxyBody::Whole(None));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let protocol = response.headers().get(header::UPGRADE).cloned();
     *answer.headers_mut() = std::mem::take(response.headers_mut());
     rewrite::to_client(answer.headers_mut());
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    if let Some(protocol) = protocol {
-        answer.headers_mut().insert(header::UPGRADE, protocol);
-    }
+    answer.headers_mut().insert(header::UPGRADE, protocol);
     tokio::spawn(upgrade::relay(client, cluster, registered, finish));
     answer
 }

@@ -38,6 +38,7 @@ pub async fn impatient(world: &World, limits: Limits) -> (SocketAddr, Pki, Cance
 
 pub async fn dial(address: SocketAddr, pki: &Pki, alpn: &[u8]) -> TlsStream<TcpStream> {
     let tcp = TcpStream::connect(address).await.unwrap();
+    tcp.set_nodelay(true).unwrap();
     pki.connector(&[alpn]).connect(ServerName::try_from("127.0.0.1").unwrap(), tcp).await.unwrap()
 }
 

@@ -10,50 +10,12 @@ use tokio_rustls::client::TlsStream;
 
 use super::connections::{dial, impatient};
 use super::harness::{DEADLINE, Pki, World};
+use super::hpack::{block, text};
+use super::wire::{CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, frame};
 
 const NS: &str = "/k8s/clusters/demo/api/v1/namespaces/shop-web";
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = (payload.len() as u32).to_be_bytes();
-    let mut bytes = vec![length[1], length[2], length[3], kind, flags];
-    bytes.extend_from_slice(&stream.to_be_bytes());
-    bytes.extend_from_slice(payload);
-    bytes
-}
-
-/// A text of HPACK, without Huffman.
-fn text(value: &str) -> Vec<u8> {
-    let mut bytes = vec![];
-    match value.len() {
-        short @ 0..127 => bytes.push(short as u8),
-        long => {
-            bytes.push(127);
-            let mut rest = long - 127;
-            while rest >= 128 {
-                bytes.push((rest % 128 + 128) as u8);
-                rest /= 128;
-            }
-            bytes.push(rest as u8);
-        }
-    }
-    bytes.extend_from_slice(value.as_bytes());
-    bytes
-}
-
-/// Fields that are not remembered.
-fn block(fields: &[(&str, &str)]) -> Vec<u8> {
-    fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
-}
 
 fn get(world: &World, path: &str) -> Vec<u8> {
     let bearer = format!("Bearer {}", world.token);
@@ -69,7 +31,7 @@ fn get(world: &World, path: &str) -> Vec<u8> {
 /// A connection that spoke its preface with these settings.
 async fn open(address: std::net::SocketAddr, pki: &Pki, settings: &[u8]) -> TlsStream<TcpStream> {
     let mut stream = dial(address, pki, b"h2").await;
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(PREFACE).await.unwrap();
     stream.write_all(&frame(SETTINGS, 0, 0, settings)).await.unwrap();
     stream
 }
@@ -142,7 +104,7 @@ async fn storms_of_frames_are_ended_and_others_are_served() {
     };
     // One field of 4,000 bytes, remembered, and then named by one byte each: 16 MB of fields in 4 kB.
     let mut bomb = head.clone();
-    bomb.extend([vec![0x40], text("x-bomb"), text(std::str::from_utf8(&garbage[..4000]).unwrap())].concat());
+    bomb.extend([vec![0x40], text(b"x-bomb"), text(&garbage[..4000])].concat());
     bomb.extend([0xbe; 4000]);
     let bombs = |n: usize| frame(HEADERS, END_STREAM | END_HEADERS, 2 * n as u32 + 1, &bomb);
     let pings = |_: usize| frame(PING, 0, 0, &[0; 8]).repeat(64);

@@ -404,29 +404,48 @@ async fn heads_and_bodies_are_bounded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_in_the_subprotocol_is_used_and_removed() {
     use base64::Engine as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let world = World::start().await;
     let encoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&world.token);
-    let upgrade = |protocols: &str| {
-        format!(
-            "GET /k8s/clusters/demo/api/v1/namespaces/shop-web/pods/p/exec?command=sh HTTP/1.1\r\nHost: p\r\n\
-             Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
-             Sec-WebSocket-Protocol: {protocols}\r\n\r\n"
-        )
-    };
-    let mut stream = world.connect().await;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let both = format!("base64url.bearer.authorization.k8s.io.{encoded}, v5.channel.k8s.io");
-    stream.write_all(upgrade(&both).as_bytes()).await.unwrap();
-    let mut buf = [0; 512];
-    let n = tokio::time::timeout(super::harness::DEADLINE, stream.read(&mut buf)).await.unwrap().unwrap();
-    assert!(buf[..n].starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&buf[..n]));
-    let seen = world.take_seen();
-    assert_eq!(seen[0].headers["sec-websocket-protocol"], "v5.channel.k8s.io");
-    // Alone it is refused: nothing would be left to speak.
-    let alone = format!("base64url.bearer.authorization.k8s.io.{encoded}");
-    let mut stream = world.connect().await;
-    stream.write_all(upgrade(&alone).as_bytes()).await.unwrap();
-    let n = tokio::time::timeout(super::harness::DEADLINE, stream.read(&mut buf)).await.unwrap().unwrap();
-    assert!(buf[..n].starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&buf[..n]));
-    assert!(world.take_seen().is_empty());
+    let token = format!("base64url.bearer.authorization.k8s.io.{encoded}");
+    for form in [PODS, NARROW] {
+        for tail in ["/p/exec?command=sh", "/p/attach?stdin=1", "/p/portforward?ports=1", "?watch=1"] {
+            let asked = async |protocols: &[&str]| {
+                let lines: String =
+                    protocols.iter().map(|line| format!("Sec-WebSocket-Protocol: {line}\r\n")).collect();
+                let head = format!(
+                    "GET {form}{tail} HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n{lines}\r\n"
+                );
+                let mut stream = world.connect().await;
+                stream.write_all(head.as_bytes()).await.unwrap();
+                let mut buf = [0; 2048];
+                let read = tokio::time::timeout(super::harness::DEADLINE, stream.read(&mut buf)).await;
+                let answer = String::from_utf8_lossy(&buf[..read.unwrap().unwrap()]).into_owned();
+                (answer, world.take_seen())
+            };
+            for protocols in
+                [vec![format!("{token}, v5.channel.k8s.io")], vec![token.clone(), "v5.channel.k8s.io".to_owned()]]
+            {
+                let (answer, seen) = asked(&protocols.iter().map(String::as_str).collect::<Vec<_>>()).await;
+                // The recorder answers watches by a plain answer.
+                let code = if tail == "?watch=1" { "HTTP/1.1 200" } else { "HTTP/1.1 101" };
+                assert!(answer.starts_with(code), "{form}{tail}: {answer}");
+                assert_eq!(seen[0].headers["sec-websocket-protocol"], "v5.channel.k8s.io", "{form}{tail}");
+                assert!(!format!("{seen:?}").contains(&encoded), "{form}{tail}");
+            }
+            // Alone it is refused: nothing would be left to speak. So are two, and one that is none.
+            for (protocols, code) in [
+                (vec![token.clone()], "HTTP/1.1 400"),
+                (vec![format!("{token}, {token}, v5.channel.k8s.io")], "HTTP/1.1 401"),
+                (vec![format!("{}, v5.channel.k8s.io", &token[..token.len() - 4])], "HTTP/1.1 401"),
+                (vec!["v5.channel.k8s.io".to_owned()], "HTTP/1.1 401"),
+            ] {
+                let (answer, seen) = asked(&protocols.iter().map(String::as_str).collect::<Vec<_>>()).await;
+                assert!(answer.starts_with(code), "{form}{tail} {protocols:?}: {answer}");
+                assert!(seen.is_empty(), "{form}{tail}");
+            }
+        }
+    }
+    assert!(!world.audit_text().await.contains(&encoded));
 }

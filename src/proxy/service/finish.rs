@@ -86,6 +86,11 @@ impl Finish {
         self.long
     }
 
+    /// How long a cluster may be silent amid a short answer.
+    pub fn longest_silence(&self) -> Duration {
+        self.proxy.settings.stall
+    }
+
     /// Whether the request is so old that its right is no longer taken for granted.
     pub fn lingers(&self) -> bool {
         self.started.elapsed() >= LINGERS

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap};
 use http::{Method, Request, Version};
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 
 use super::answers::refusal;
 use crate::audit::What;
@@ -179,6 +179,10 @@ async fn whole_body(
 ) -> Result<Bytes, Refusal> {
     let body = Limited::new(request.body_mut(), most).collect();
     match tokio::time::timeout(Duration::from_secs(10), body).await {
+        // hyper takes a stream that is given up without an error for one that has ended.
+        Ok(Ok(_)) if request.version() == Version::HTTP_2 && !request.body().is_end_stream() => {
+            Err(refusal(reason, Status::bad_request(format!("the {what} was given up before its end"))))
+        }
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(_)) => Err(refusal(reason, Status::too_large(format!("the {what} is too large, or broke off")))),
         Err(_) => Err(refusal(reason, Status::timeout(format!("the {what} did not arrive in time")))),
