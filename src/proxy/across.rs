@@ -275,6 +275,7 @@ async fn listed_across(
     view: &str,
     request: &ResourceRequest,
 ) -> Result<Parts, Status> {
+    let options = &*proxy.across.views.known_from(view, options);
     let question = format!("{view}\n{}\n{}", request.version, options.passed_query());
     let pages = list::Pages { tokens: &proxy.across.tokens, question: &question };
     let before = proxy.across.views.before(view, options);
@@ -311,6 +312,7 @@ async fn namespaces_of(
     (caller, target, request, view): (&Caller, &Target, &ResourceRequest, String),
 ) -> Result<Parts, Status> {
     if request.verb == Verb::List {
+        let options = &*proxy.across.views.known_from(&view, options);
         let before = proxy.across.views.before(&view, options);
         let listed = namespaces::list(asking, members, options).await?;
         if let Some(revision) = listed.revision {

@@ -5,6 +5,9 @@
 //! bookmark at the least revision that all members have passed, and that is what the client remembers. It may see
 //! events again after going on from there, and never misses one.
 //!
+//! A connection may break between an event and that bookmark, and some clients take none. So it is told of each event
+//! that went ahead of others ([`Ahead`]); who goes on from one begins where all were at that time.
+//!
 //! Pure: bytes in, bytes out.
 
 use std::borrow::Cow;
@@ -165,6 +168,25 @@ impl Head {
     }
 }
 
+/// Events that went ahead of other members: whoever remembers a revision from `first` to `last` may have seen of some
+/// members only what was up to `least`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ahead {
+    /// Lowest revision of such an event.
+    pub first: u64,
+    /// Highest one.
+    pub last: u64,
+    /// All members had passed this, whichever of the events was the last to arrive.
+    pub least: u64,
+}
+
+impl Ahead {
+    /// Both in one.
+    pub fn with(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last), least: self.least.min(other.least) }
+    }
+}
+
 /// Where one member stands.
 #[derive(Debug, Clone, Copy, Default)]
 struct Member {
@@ -195,6 +217,7 @@ pub struct Merge {
     // The client remembers a revision that not all members have passed, or an older one than it could.
     remembers: Option<u64>,
     newest: u64,
+    ahead: Option<Ahead>,
     out: BytesMut,
     over: bool,
 }
@@ -209,6 +232,7 @@ impl Merge {
             form: None,
             remembers: wishes.from,
             newest: 0,
+            ahead: None,
             out: BytesMut::new(),
             over: false,
         }
@@ -232,6 +256,7 @@ impl Merge {
                 if self.members[member].replayed && self.members[member].passed.is_some() {
                     self.pass(member, revision);
                 }
+                self.goes_ahead(revision);
             }
             Kind::Bookmark(false) => {
                 self.form.get_or_insert(form);
@@ -247,6 +272,19 @@ impl Merge {
             }
         }
         Ok(())
+    }
+
+    fn goes_ahead(&mut self, revision: Option<u64>) {
+        let (Some(revision), Some(least), true) = (revision, self.least(), self.settled()) else { return };
+        if revision > least {
+            let here = Ahead { first: revision, last: revision, least };
+            self.ahead = Some(self.ahead.map_or(here, |ahead| ahead.with(here)));
+        }
+    }
+
+    /// What went ahead since the last call. To be known before it is written.
+    pub fn take_ahead(&mut self) -> Option<Ahead> {
+        self.ahead.take()
     }
 
     fn pass(&mut self, member: usize, revision: Option<u64>) {

@@ -39,13 +39,14 @@ pub struct Members {
 pub struct SetId([u8; 16]);
 
 impl SetId {
-    fn of(members: &[Member]) -> Self {
+    /// Of names and UIDs, sorted by name.
+    pub(super) fn of<'a>(members: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut hash = Sha256::new();
-        for member in members {
+        for (namespace, uid) in members {
             // Neither can hold a line feed.
-            hash.update(member.namespace.as_bytes());
+            hash.update(namespace.as_bytes());
             hash.update(b"\n");
-            hash.update(member.uid.as_bytes());
+            hash.update(uid.as_bytes());
             hash.update(b"\n");
         }
         let digest: [u8; 32] = hash.finalize().into();
@@ -57,7 +58,7 @@ impl SetId {
     /// The empty set.
     #[cfg(test)]
     pub fn of_nothing() -> Self {
-        Self::of(&[])
+        Self::of([])
     }
 }
 
@@ -122,7 +123,7 @@ pub fn members(decider: &dyn Decide, ctx: &Context<'_>, request: &ResourceReques
         (true, Some(why)) => Err(why),
         (true, None) => Ok(None),
         (false, _) => {
-            let set = SetId::of(&permitted);
+            let set = SetId::of(permitted.iter().map(|member| (member.namespace.as_str(), member.uid.as_str())));
             let projects = resolve::own_projects(snapshot, asker.user, asker.scopes, place, now);
             Ok(Some(Members { permitted, left_out, set, projects }))
         }

@@ -3,15 +3,20 @@
 //! A watch goes on from a revision that a list or an earlier watch gave. What has joined the set since then would be
 //! missed, and what has left it would stay in the client's memory as a ghost. So a watch may go on only from a revision
 //! at which the set was the one that it is now; any other gets the answer for a revision that is too old, and the
-//! client lists anew. Nothing of this survives a restart: everybody lists anew once.
+//! client lists anew.
+//!
+//! Nothing of this survives a restart. So what a client may have seen before the view was known has to be older than
+//! what it is known from: that is an answer of the cluster's newest, and none of a cache, which may be older.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lru::LruCache;
 use parking_lot::Mutex;
 
+use super::frames::Ahead;
 use super::members::SetId;
 use super::query::Options;
 
@@ -19,6 +24,8 @@ use super::query::Options;
 const MOST: usize = 20_000;
 /// Most of one account: so many kinds that it lists, in so many projects, with so many differently limited tokens.
 const EACH: usize = 1_000;
+/// Most ranges of revisions that went ahead, of one view. Beyond it older ones become coarser.
+const RANGES: usize = 64;
 
 /// What is remembered of one caller's view of one resource.
 #[derive(Debug)]
@@ -30,12 +37,40 @@ pub struct View {
     handed: Arc<AtomicU64>,
     /// The same of the set before: its watches are cut within moments, and may say something until then.
     earlier: Option<Arc<AtomicU64>>,
+    /// Events that went ahead, in the order in which they did.
+    ahead: Mutex<VecDeque<Ahead>>,
 }
 
 impl View {
     /// A client has seen this revision.
     pub fn handed(&self, revision: u64) {
         self.handed.fetch_max(revision, Ordering::Relaxed);
+    }
+
+    /// Events went ahead of other members.
+    fn goes_ahead(&self, new: Ahead) {
+        let mut known = self.ahead.lock();
+        known.push_back(new);
+        if known.len() <= RANGES {
+            return;
+        }
+        // Two neighbours become one: those of which it costs least to begin earlier, for their age. So whoever goes on
+        // from long ago sees again a part of what happened since, and not all.
+        let cost = |at: usize| {
+            let both = known[at].with(known[at + 1]);
+            (both.last - both.least) as f64 / (new.last.saturating_sub(both.last) + 1) as f64
+        };
+        let cheapest = (0..known.len() - 1).min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap_or_default();
+        if let Some(later) = known.remove(cheapest + 1) {
+            known[cheapest] = known[cheapest].with(later);
+        }
+    }
+
+    /// Where all members have to begin for a client that remembers `revision`.
+    fn start(&self, revision: u64) -> u64 {
+        let known = self.ahead.lock();
+        let within = known.iter().filter(|ahead| (ahead.first..=ahead.last).contains(&revision));
+        within.map(|ahead| ahead.least).min().map_or(revision, |least| least.min(revision))
     }
 
     fn since(&self) -> u64 {
@@ -75,6 +110,21 @@ impl Viewed {
     pub fn seen(&self, newest: u64) {
         if let Self::Known(view) = self {
             view.handed(newest);
+        }
+    }
+
+    /// Some of what is written next goes ahead of other members.
+    pub fn goes_ahead(&self, ahead: Ahead) {
+        if let Self::Known(view) = self {
+            view.goes_ahead(ahead);
+        }
+    }
+
+    /// From where all members have to be watched for a client that goes on from `revision`.
+    pub fn start(&self, revision: u64) -> u64 {
+        match self {
+            Self::Known(view) => view.start(revision),
+            Self::Beginning { .. } => revision,
         }
     }
 
@@ -140,10 +190,19 @@ impl Known {
 
 impl Views {
     /// The newest revision that was handed out before a question is asked that the cluster answers from its newest: an
-    /// answer from before it shows that the cluster's revisions went back.
+    /// answer from before it shows that the cluster's revisions went back. `None` where a cache may answer.
     pub fn before(&self, view: &str, options: &Options) -> Option<u64> {
         let newest = options.revision.is_empty() && options.proceed.is_none();
-        newest.then(|| self.known.lock().peek(view).map(|view| view.newest())).flatten()
+        newest.then(|| self.known.lock().peek(view).map_or(0, |view| view.newest()))
+    }
+
+    /// The options of a list that may come from a cache. Where the view is not known, it is asked of the newest: else
+    /// the client could not go on from it.
+    pub fn known_from<'a>(&self, view: &str, options: &'a Options) -> Cow<'a, Options> {
+        if options.revision != "0" || options.proceed.is_some() || self.known.lock().peek(view).is_some() {
+            return Cow::Borrowed(options);
+        }
+        Cow::Owned(Options { revision: String::new(), matching: None, ..options.clone() })
     }
 
     /// A list of `set` was made at `revision`. Returns whether the client may go on from there: not if somebody with
@@ -164,9 +223,11 @@ impl Views {
                 let newest = old.newest();
                 (revision.max(after(newest)), revision.max(newest), Some(old.handed.clone()))
             }
+            // Somebody may remember a newer revision, seen before this was known.
+            None if before.is_none() => return false,
             None => (revision, revision, None),
         };
-        let fresh = View { set, since, handed: Arc::new(AtomicU64::new(handed)), earlier };
+        let fresh = View { set, since, handed: Arc::new(AtomicU64::new(handed)), earlier, ahead: Mutex::default() };
         known.put(view, fresh);
         revision >= since
     }
@@ -182,6 +243,7 @@ impl Views {
 #[cfg(test)]
 mod tests {
     use super::super::members::SetId;
+    use super::super::query::Match;
     use super::*;
 
     fn set(name: u8) -> SetId {
@@ -192,7 +254,7 @@ mod tests {
     fn a_watch_goes_on_from_where_the_set_was_the_same() {
         let views = Views::default();
         assert!(views.resumes("v", set(1), 10).is_none(), "unknown");
-        assert!(views.listed("v", set(1), 10, None));
+        assert!(views.listed("v", set(1), 10, Some(0)));
         assert!(views.resumes("v", set(1), 10).is_some());
         assert!(views.resumes("v", set(1), 12).is_some());
         assert!(views.resumes("v", set(1), 9).is_none(), "from before");
@@ -203,40 +265,40 @@ mod tests {
     #[test]
     fn a_revision_seen_with_another_set_is_not_gone_on_from() {
         let views = Views::default();
-        assert!(views.listed("v", set(1), 10, None));
+        assert!(views.listed("v", set(1), 10, Some(0)));
         views.resumes("v", set(1), 10).unwrap().handed(20);
         // The cluster stands still: who has seen 20 with the smaller set cannot be told from who sees it now.
-        assert!(!views.listed("v", set(2), 20, None));
+        assert!(!views.listed("v", set(2), 20, Some(0)));
         assert!(views.resumes("v", set(2), 20).is_none());
-        assert!(!views.listed("v", set(2), 20, None));
-        assert!(views.listed("v", set(2), 21, None));
+        assert!(!views.listed("v", set(2), 20, Some(0)));
+        assert!(views.listed("v", set(2), 21, Some(0)));
         assert!(views.resumes("v", set(2), 21).is_some());
         // And back: what was seen with the first set is too old by now.
-        assert!(views.listed("v", set(1), 30, None));
+        assert!(views.listed("v", set(1), 30, Some(0)));
         assert!(views.resumes("v", set(1), 20).is_none());
     }
 
     #[test]
     fn what_is_said_with_the_old_set_after_the_change_is_not_gone_on_from() {
         let views = Views::default();
-        views.listed("v", set(1), 10, None);
+        views.listed("v", set(1), 10, Some(0));
         let old = views.resumes("v", set(1), 10).unwrap();
-        assert!(views.listed("v", set(2), 20, None));
+        assert!(views.listed("v", set(2), 20, Some(0)));
         assert!(views.resumes("v", set(2), 20).is_some());
         // A watch of the old set has not been cut yet.
         old.handed(25);
         assert!(views.resumes("v", set(2), 25).is_none());
-        assert!(!views.listed("v", set(2), 25, None));
-        assert!(views.listed("v", set(2), 26, None));
+        assert!(!views.listed("v", set(2), 25, Some(0)));
+        assert!(views.listed("v", set(2), 26, Some(0)));
         assert!(views.resumes("v", set(2), 26).is_some());
     }
 
     #[test]
     fn an_old_list_from_a_cache_does_not_take_back_what_was_seen() {
         let views = Views::default();
-        views.listed("v", set(1), 30, None);
-        assert!(!views.listed("v", set(2), 20, None));
-        assert!(!views.listed("v", set(1), 25, None), "seen at 30 with other sets");
+        views.listed("v", set(1), 30, Some(0));
+        assert!(!views.listed("v", set(2), 20, Some(0)));
+        assert!(!views.listed("v", set(1), 25, Some(0)), "seen at 30 with other sets");
         assert!(views.resumes("v", set(1), 30).is_none());
     }
 
@@ -244,16 +306,16 @@ mod tests {
     fn one_account_makes_no_other_list_anew() {
         let views = Views::default();
         let knows = |name: &str| views.resumes(name, set(1), 10).is_some();
-        views.listed("jane\npods", set(1), 10, None);
+        views.listed("jane\npods", set(1), 10, Some(0));
         for n in 0..MOST + 10 {
-            views.listed(&format!("joe\n{n}"), set(1), 10, None);
+            views.listed(&format!("joe\n{n}"), set(1), 10, Some(0));
         }
         assert!(knows("jane\npods"));
         assert!(knows(&format!("joe\n{}", MOST + 9)) && !knows(&format!("joe\n{}", MOST + 9 - EACH)));
         assert_eq!(views.known.lock().count, EACH + 1);
         // Also many together forget their own first.
         for n in 0..MOST + 10 {
-            views.listed(&format!("joe-{}\n{n}", n % 30), set(1), 10, None);
+            views.listed(&format!("joe-{}\n{n}", n % 30), set(1), 10, Some(0));
         }
         assert!(knows("jane\npods"));
         let known = views.known.lock();
@@ -267,12 +329,12 @@ mod tests {
         let views = Views::default();
         let newest = Options::default();
         let cached = Options { revision: "0".into(), ..Options::default() };
-        assert!(views.listed("v", set(1), u64::MAX, None));
+        assert!(views.listed("v", set(1), u64::MAX, Some(0)));
         assert!(views.resumes("v", set(1), u64::MAX).is_some());
         // From a cache an older answer is nothing strange.
         assert_eq!(views.before("v", &cached), None);
         assert!(!views.listed("v", set(1), 40, views.before("v", &cached)));
-        assert!(!views.listed("v", set(2), 40, None));
+        assert!(!views.listed("v", set(2), 40, Some(0)));
         // From the newest it is: everything counts anew, with the set of now.
         let before = views.before("v", &newest);
         assert_eq!(before, Some(u64::MAX));
@@ -282,6 +344,37 @@ mod tests {
         // What stands still has not gone back.
         let before = views.before("v", &newest);
         assert!(!views.listed("v", set(3), 41, before));
-        assert_eq!(views.before("w", &newest), None);
+        assert_eq!(views.before("w", &newest), Some(0));
+    }
+
+    #[test]
+    fn what_may_come_from_a_cache_makes_no_view_known() {
+        let views = Views::default();
+        let cached = Options { revision: "0".into(), matching: Some(Match::NotOlderThan), ..Options::default() };
+        // Before a restart somebody has seen 20 with another set.
+        assert!(!views.listed("v", set(2), 10, views.before("v", &cached)));
+        assert!(views.resumes("v", set(2), 20).is_none());
+        // So the first list is one of the newest; later ones may come from a cache again.
+        assert_eq!(*views.known_from("v", &cached), Options::default());
+        assert!(views.listed("v", set(2), 30, views.before("v", &Options::default())));
+        assert_eq!(*views.known_from("v", &cached), cached);
+    }
+
+    #[test]
+    fn whoever_goes_on_from_an_event_that_went_ahead_begins_earlier() {
+        let views = Views::default();
+        views.listed("v", set(1), 10, Some(0));
+        let view = views.resumes("v", set(1), 10).unwrap();
+        view.goes_ahead(Ahead { first: 15, last: 15, least: 10 });
+        assert_eq!([10, 14, 15, 16].map(|revision| view.start(revision)), [10, 14, 10, 16]);
+        // However many there are, memory is bounded, nobody begins too late, and nobody much too early.
+        for event in 16..10_000 {
+            view.goes_ahead(Ahead { first: event, last: event, least: event - 3 });
+        }
+        assert_eq!(view.ahead.lock().len(), RANGES);
+        for event in 16..10_000 {
+            let start = view.start(event);
+            assert!(start <= event - 3 && event - start <= 8 + (10_000 - event) / 2, "{event} begins at {start}");
+        }
     }
 }

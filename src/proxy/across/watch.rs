@@ -1,5 +1,6 @@
 //! Watches across namespaces: one stream for each namespace, put together to one.
 
+use std::fmt::Display;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{SelectAll, Stream, StreamExt as _};
+use http::Response;
 use http::header::{self, HeaderValue};
-use hyper::body::Body as _;
+use hyper::body::Body;
 use tokio::time::Sleep;
 
 use super::frames::{self, Lines, Merge, Wishes};
@@ -31,8 +33,8 @@ const SHORTEST: u64 = 1800;
 const LONGER: u64 = 60;
 
 /// A merged watch.
-pub struct MergedWatch {
-    members: SelectAll<Lined>,
+pub struct MergedWatch<B = ClusterBody> {
+    members: SelectAll<Lined<B>>,
     merge: Merge,
     end: Pin<Box<Sleep>>,
     view: Viewed,
@@ -83,39 +85,27 @@ pub async fn open(
     name: String,
 ) -> Result<Option<Opened>, Status> {
     let Some(view) = viewed(options, views, name, members.set) else { return Ok(None) };
-    let from = options.revision_number();
+    let from = options.revision_number().filter(|_| !options.initial_events).map(|from| view.start(from));
     let seconds = options.timeout_seconds.unwrap_or_else(default_seconds);
-    let query = query(options, seconds);
+    let query = query(options, from, seconds);
     let streams = spread.streams(&members.permitted, &query).await?;
     let content_type = streams.first().and_then(|response| response.headers().get(header::CONTENT_TYPE).cloned());
-    let lined = streams
-        .into_iter()
-        .enumerate()
-        .map(|(at, response)| Lined::new(at, response.into_body(), spread.share.clone()));
-    let wishes = Wishes {
-        from: from.filter(|_| !options.initial_events),
-        initial_events: options.initial_events,
-        bookmarks: options.bookmarks,
-    };
-    let watch = MergedWatch {
-        members: lined.collect(),
-        merge: Merge::new(members.permitted.len(), wishes),
-        end: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
-        view,
-        taken: vec![],
-        over: false,
-    };
+    let wishes = Wishes { from, initial_events: options.initial_events, bookmarks: options.bookmarks };
+    let bodies = streams.into_iter().map(Response::into_body).collect();
+    let watch = MergedWatch::over(bodies, wishes, view, seconds, &spread.share);
     Ok(Some(Opened { content_type, watch }))
 }
 
-fn query(options: &Options, seconds: u64) -> String {
+fn query(options: &Options, from: Option<u64>, seconds: u64) -> String {
     let mut query = options.passed_query();
     add(&mut query, "watch", "true");
     // Ours to know how far each has come, whether the client takes them or not.
     add(&mut query, "allowWatchBookmarks", "true");
     add(&mut query, "timeoutSeconds", &seconds.saturating_add(LONGER).to_string());
-    if !options.revision.is_empty() {
-        add(&mut query, "resourceVersion", &options.revision);
+    match from {
+        Some(from) => add(&mut query, "resourceVersion", &from.to_string()),
+        None if !options.revision.is_empty() => add(&mut query, "resourceVersion", &options.revision),
+        None => {}
     }
     if options.initial_events {
         add(&mut query, "sendInitialEvents", "true");
@@ -132,7 +122,21 @@ pub fn default_seconds() -> u64 {
     SHORTEST + u64::from(u16::from_ne_bytes(bytes)) % SHORTEST
 }
 
-impl MergedWatch {
+impl<B: Body<Data = Bytes, Error: Display> + Unpin> MergedWatch<B> {
+    /// Of the members' streams, for so many seconds.
+    fn over(bodies: Vec<B>, wishes: Wishes, view: Viewed, seconds: u64, share: &Share) -> Self {
+        let merge = Merge::new(bodies.len(), wishes);
+        let lined = bodies.into_iter().enumerate().map(|(at, body)| Lined::new(at, body, share.clone()));
+        Self {
+            members: lined.collect(),
+            merge,
+            end: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
+            view,
+            taken: vec![],
+            over: false,
+        }
+    }
+
     /// What is to be written next; nothing at the end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut left = EVENTS;
@@ -190,6 +194,9 @@ impl MergedWatch {
         if let (Some(least), true) = (least, self.merge.settled()) {
             self.view.begins(least);
         }
+        if let Some(ahead) = self.merge.take_ahead() {
+            self.view.goes_ahead(ahead);
+        }
         self.view.seen(self.merge.newest());
         bytes
     }
@@ -210,9 +217,9 @@ enum Ended {
 }
 
 /// The lines of one member's stream.
-struct Lined {
+struct Lined<B> {
     at: usize,
-    body: ClusterBody,
+    body: B,
     lines: Lines,
     share: Share,
     // For what is longer than most events are; given back with its end.
@@ -220,8 +227,8 @@ struct Lined {
     over: bool,
 }
 
-impl Lined {
-    fn new(at: usize, body: ClusterBody, share: Share) -> Self {
+impl<B> Lined<B> {
+    fn new(at: usize, body: B, share: Share) -> Self {
         Self { at, body, lines: Lines::default(), share, taken: Taken::default(), over: false }
     }
 
@@ -238,7 +245,7 @@ impl Lined {
     }
 }
 
-impl Stream for Lined {
+impl<B: Body<Data = Bytes, Error: Display> + Unpin> Stream for Lined<B> {
     type Item = (usize, Result<(Bytes, Taken), Ended>);
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -278,3 +285,6 @@ impl Stream for Lined {
         Poll::Ready(Some((this.at, Err(ended))))
     }
 }
+
+#[cfg(test)]
+mod converges;
