@@ -160,6 +160,10 @@ fn outside_parentheses(text: &str, at: char) -> Vec<&str> {
 }
 
 #[cfg(test)]
+#[path = "../../fuzz/targets/refusals.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -157,6 +157,10 @@ fn boolean(key: &str, value: &str) -> Result<bool, Status> {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/targets/query.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -233,3 +233,7 @@ fn deletion_options(options: &Value, name: &str) -> Result<bool, Status> {
     }
     Ok(dry_run)
 }
+
+#[cfg(test)]
+#[path = "../../../fuzz/targets/namespace.rs"]
+mod fuzz;
