@@ -69,7 +69,7 @@ fn refusals_lead_to_the_explanation() {
     let bailiwick = command_of(site, "lost-viewer");
     let words: Vec<&str> = hint.lines().next().unwrap().split(' ').collect();
     let told = bailiwick(&words).ends(1);
-    has(&told, &["a grant of member or owner or", "on project \"work\"", "User found-owner, owner"]);
+    has(&told, &["a grant of member or owner", "on project \"work\"", "User found-owner, owner"]);
     lacks(&told, &["see: bailiwick"]);
     let told = bailiwick(&[&words[..], &["-o", "json"]].concat());
     let answer: Value = serde_json::from_slice(&told.out).unwrap();
