@@ -14,6 +14,7 @@ pub mod explain;
 mod histories;
 mod meters;
 pub mod namespaces;
+mod past;
 pub mod resolve;
 pub mod reviews;
 pub mod rewrite;

@@ -32,6 +32,10 @@ pub struct Claim {
     /// given back, not deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopt: bool,
+    /// Resource version of the cluster from which on the namespace is this project's: what it held before is not the
+    /// project's to read. Unknown until the namespace is prepared there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
     /// Who asked for it.
     pub created_by: String,
     /// When (RFC 3339).

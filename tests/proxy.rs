@@ -41,6 +41,8 @@ mod matrix;
 mod namespaces;
 #[path = "proxy/our_own.rs"]
 mod our_own;
+#[path = "proxy/past.rs"]
+mod past;
 #[path = "proxy/places.rs"]
 mod places;
 #[path = "proxy/readings.rs"]

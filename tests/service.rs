@@ -23,6 +23,7 @@ mod service {
     mod cutoff;
     mod explained;
     mod helm;
+    mod history;
     mod kubectls;
     mod namespaces;
     mod refusals;

@@ -184,6 +184,7 @@ impl Fleet {
         let claim = Claim {
             cluster: format!("c{}", self.cluster_of(project)),
             cluster_uid: format!("uid-c{}", self.cluster_of(project)),
+            since: Some(2),
             namespace_uid: Some(format!("uid-{namespace}")),
             namespace,
             project: format!("p{project}"),

@@ -184,7 +184,8 @@ impl Sight<'_> {
         if !ObjectKind::Namespace.agrees(&namespace, &wanted) && !self.contests.held(&object) {
             outcome.righted.push((object, other_manager(&namespace)));
             let applied = calls::apply(&namespaces, ObjectKind::Namespace, &claim.namespace, &wanted).await?;
-            outcome.written.push((ObjectKind::Namespace, applied));
+            outcome.written.push((ObjectKind::Namespace, applied.clone()));
+            namespace = applied;
         }
         let mut failures = vec![];
         for (kind, object) in &objects {
@@ -199,9 +200,14 @@ impl Sight<'_> {
             return Ok((Phase::Pending, failures.join("; ")));
         }
         let uid = namespace.uid().unwrap_or_default();
-        if claim.namespace_uid.as_ref() != Some(&uid) {
+        // Only what already bears the project's UID is of a time in which it was the project's.
+        let since = namespace.labels().get(PROJECT_UID).map(String::as_str) == Some(place.project_uid);
+        if since && (claim.namespace_uid.as_ref() != Some(&uid) || claim.since.is_none()) {
+            // A cluster whose resource versions are no numbers has no order of them that could be held against it.
+            let since = namespace.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
+            let tenancy = &self.shared.tenancy;
             let recorded =
-                self.shared.tenancy.record_namespace(&claim.cluster, &claim.namespace, &claim.project_uid, &uid).await;
+                tenancy.record_namespace(&claim.cluster, &claim.namespace, &claim.project_uid, &uid, since).await;
             if let Err(error) = recorded {
                 outcome.again = true;
                 return Ok((Phase::Pending, error.to_string()));

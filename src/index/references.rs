@@ -175,6 +175,7 @@ mod tests {
             cluster: "east".into(),
             cluster_uid: "uid-east".into(),
             namespace: namespace.into(),
+            since: None,
             namespace_uid: None,
             project: project.into(),
             project_uid: format!("uid-{project}"),

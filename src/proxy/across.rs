@@ -28,8 +28,9 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 pub use self::frames::expired;
-use self::members::of_namespaces;
+use self::members::{Member, of_namespaces};
 pub use self::members::{Members, SetId, Shares, concerns, members};
+use self::merge::Document;
 pub use self::namespaces::NamespacesWatch;
 use self::namespaces::{Asking, Watching};
 use self::query::Options;
@@ -39,7 +40,7 @@ use self::views::Views;
 pub use self::watch::MergedWatch;
 use super::body::{ProxyBody, Relayed, Source, Watched};
 use super::budget::InFlight;
-use super::decide::{Asker, Context, Decide, Refusal, Right};
+use super::decide::{Asker, Context, Decide, Decision, Refusal, Right};
 use super::resolve::{Place, knows_cluster};
 use super::rewrite;
 use super::service::answers::{refusal, unauthenticated, unauthenticated_or_forbidden};
@@ -47,8 +48,10 @@ use super::service::{Finish, Proxy};
 use super::streams::{Across as Spanned, StreamKey};
 use super::target::Target;
 use crate::audit::What;
+use crate::clusters::upstream::Upstream;
 use crate::domain::request::{RequestInfo, ResourceRequest, Verb};
 use crate::identity::tokens::Caller;
+use crate::index::Impersonation;
 use crate::status::Status;
 
 /// The cause of a cut: the caller's set of namespaces changed, and a merged watch begins anew.
@@ -120,6 +123,8 @@ pub async fn serve(
         return Err(malformed(Status::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)));
     }
     let (wide, widest) = (members.permitted.len(), proxy.settings.max_namespaces_per_request);
+    // What is judged for as long as it goes on: those, too, in which it may come to be permitted.
+    let judged = wide + members.left_out.len();
     if wide > widest {
         // No 429: clients would ask the same again and again.
         let message = format!(
@@ -161,7 +166,7 @@ pub async fn serve(
     let mut in_flight = match place {
         Some(place) => place,
         // The namespaces themselves are watched once, but each is judged here for as long as it goes on.
-        None => proxy.enter(caller, long, wide)?,
+        None => proxy.enter(caller, long, judged)?,
     };
     let parts = match (long, of_namespaces(request)) {
         (_, true) => {
@@ -252,10 +257,49 @@ pub async fn serve(
     Ok(ControlFlow::Break(response))
 }
 
+/// The resource version at which the cluster stands with a resource, asked in one namespace under the caller's identity;
+/// `None` where it does not say.
+pub async fn stands(
+    proxy: &Proxy,
+    request: &ResourceRequest,
+    decision: Decision,
+    upstream: &Upstream,
+    caller: &Caller,
+    impersonation: Impersonation,
+    id: &str,
+) -> Option<u64> {
+    let record = &caller.token.record;
+    let before = match request.group.as_str() {
+        "" => format!("/api/{}", request.version),
+        group => format!("/apis/{group}/{}", request.version),
+    };
+    let after = format!("/{}", request.resource);
+    let mut headers = HeaderMap::new();
+    let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+    headers.insert(header::ACCEPT, HeaderValue::from_static(metadata));
+    let spread = Spread {
+        upstream,
+        share: proxy.across.room.of(&record.user_uid),
+        at_a_time: 1,
+        user: &record.user,
+        uid: &record.user_uid,
+        token: &record.id,
+        impersonation,
+        headers,
+        path: (&before, &after),
+        id,
+        read: AtomicUsize::new(0),
+    };
+    let namespace = request.namespace.clone();
+    let member = Member { namespace, uid: String::new(), since: None, decision };
+    let answer = tokio::time::timeout(proxy.settings.response_timeout, spread.answer(&member, "limit=1")).await;
+    Document::cut(&answer.ok()?.ok()?.body).ok()?.revision.parse().ok()
+}
+
 fn spanned(request: &ResourceRequest, members: &Members) -> Spanned {
     match of_namespaces(request) {
         true => Spanned { set: None, width: 1 },
-        false => Spanned { set: Some(members.set), width: members.permitted.len() },
+        false => Spanned { set: Some(members.set), width: members.permitted.len() + members.left_out.len() },
     }
 }
 

@@ -284,6 +284,7 @@ impl World {
                     cluster: CLUSTER.into(),
                     cluster_uid: CLUSTER_UID.into(),
                     namespace: namespace.into(),
+                    since: None,
                     namespace_uid: self.observed.namespaces.get(namespace).map(|uid| uid.to_string()),
                     project_uid: uid_of(&self.documents, Kind::Project, &project).unwrap_or_default(),
                     project,

@@ -126,6 +126,7 @@ impl Tenancy {
             cluster: cluster.to_owned(),
             cluster_uid,
             namespace: namespace.to_owned(),
+            since: None,
             namespace_uid: None,
             project: owner.name.clone(),
             project_uid: owner.uid.clone(),

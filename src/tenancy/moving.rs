@@ -57,6 +57,7 @@ impl Tenancy {
                 project: to.name.clone(),
                 project_uid: to.uid.clone(),
                 origin: if declared { ClaimOrigin::Declared } else { ClaimOrigin::Created },
+                since: None,
                 ..old.clone()
             };
             self.reserve(&to, cluster, &old.cluster_uid, namespace, now).await?;

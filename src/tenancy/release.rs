@@ -50,14 +50,16 @@ impl Tenancy {
         Ok(())
     }
 
-    /// Records the UID of a namespace that now exists for the project, so that permits may rest on it. False where
-    /// the claim is no longer the project's, or is being given up.
+    /// Records the UID of a namespace that now exists for the project, so that permits may rest on it, and the cluster's
+    /// resource version at which it was the project's, unless an earlier one is recorded for it. False where the claim
+    /// is no longer the project's, or is being given up.
     pub async fn record_namespace(
         &self,
         cluster: &str,
         namespace: &str,
         project_uid: &str,
         namespace_uid: &str,
+        since: u64,
     ) -> Result<bool, TenancyError> {
         let key = claim_key(cluster, namespace);
         for _ in 0..ATTEMPTS {
@@ -65,10 +67,12 @@ impl Tenancy {
             if found.object.project_uid != project_uid || found.object.releasing {
                 return Ok(false);
             }
-            if found.object.namespace_uid.as_deref() == Some(namespace_uid) {
+            let same = found.object.namespace_uid.as_deref() == Some(namespace_uid);
+            if same && found.object.since.is_some() {
                 return Ok(true);
             }
             found.object.namespace_uid = Some(namespace_uid.to_owned());
+            found.object.since = Some(since);
             match self.store.update(key.clone(), found.revision, encode(&key, &found.object)?).await {
                 Ok(_) => return Ok(true),
                 Err(error) if lost_race(&error) => {}

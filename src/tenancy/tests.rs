@@ -416,11 +416,17 @@ async fn an_interrupted_deletion_is_finished_and_a_project_that_came_back_is_a_s
 async fn a_uid_is_recorded_for_the_owner_only() {
     let (store, tenancy) = stage(1).await;
     tenancy.create_namespace("shop", "demo", "shop-0", "alice", now()).await.unwrap();
-    assert!(!tenancy.record_namespace("demo", "shop-0", &uid("web"), "ns-uid").await.unwrap());
-    assert!(tenancy.record_namespace("demo", "shop-0", &uid("shop"), "ns-uid").await.unwrap());
+    assert!(!tenancy.record_namespace("demo", "shop-0", &uid("web"), "ns-uid", 7).await.unwrap());
+    assert!(tenancy.record_namespace("demo", "shop-0", &uid("shop"), "ns-uid", 7).await.unwrap());
     assert_eq!(claims(&*store).await[0].namespace_uid.as_deref(), Some("ns-uid"));
+    // The earliest is kept: what came after it is the project's, too.
+    assert!(tenancy.record_namespace("demo", "shop-0", &uid("shop"), "ns-uid", 9).await.unwrap());
+    assert_eq!(claims(&*store).await[0].since, Some(7));
+    // Made again, it is another one.
+    assert!(tenancy.record_namespace("demo", "shop-0", &uid("shop"), "ns-other", 12).await.unwrap());
+    assert_eq!(claims(&*store).await[0].since, Some(12));
     tenancy.release_namespace("shop", "demo", "shop-0", "alice").await.unwrap();
-    assert!(!tenancy.record_namespace("demo", "shop-0", &uid("shop"), "ns-uid").await.unwrap());
+    assert!(!tenancy.record_namespace("demo", "shop-0", &uid("shop"), "ns-uid", 7).await.unwrap());
 }
 
 #[tokio::test]

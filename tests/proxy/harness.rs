@@ -411,6 +411,7 @@ async fn platform(store: &dyn Store) {
                 cluster: "demo".into(),
                 cluster_uid: CLUSTER_UID.into(),
                 namespace: namespace.into(),
+                since: Some(2),
                 namespace_uid: Some(format!("ns-{namespace}")),
                 project: project.into(),
                 project_uid: uid.into(),
@@ -515,6 +516,13 @@ async fn answer(mut request: Request<Incoming>, seen: Seens, wholes: Wholes) -> 
         let parts =
             futures::stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 65536]))));
         return Ok(status(200, http_body_util::BodyExt::boxed_unsync(StreamBody::new(parts))));
+    }
+    if query == "limit=1" {
+        // Where the counter of revisions stands: events have one of their own.
+        let stands = if path.ends_with("/events") { 5 } else { 25 };
+        let list =
+            format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"{stands}"}},"items":[]}}"#);
+        return Ok(status(200, whole(&list)));
     }
     if query.contains("labelSelector=lists") {
         let list = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;

@@ -253,6 +253,7 @@ async fn platform(store: &dyn Store, project_uid: &str, namespaces: &[(String, S
         cluster: CLUSTER.into(),
         cluster_uid: "cluster".into(),
         namespace: "work-pods".into(),
+        since: None,
         namespace_uid: namespaces.iter().find(|(name, _)| name == "work-pods").map(|(_, uid)| uid.clone()),
         project: "work".into(),
         project_uid: project_uid.into(),

@@ -29,8 +29,9 @@ impl Query {
             let Some(slot) = SINGLE.iter().position(|single| *single == key) else { continue };
             if std::mem::replace(&mut seen[slot], true) {
                 return Err(Refused(
-                    "gives watch, follow, dryRun, fieldSelector, labelSelector, shardSelector, limit or timeoutSeconds \
-                     more than once",
+                    "gives a parameter more than once that may stand only once (watch, follow, dryRun, fieldSelector, \
+                     labelSelector, shardSelector, limit, timeoutSeconds, resourceVersion, resourceVersionMatch, \
+                     continue, sendInitialEvents)",
                 ));
             }
             match key.as_str() {
@@ -41,6 +42,8 @@ impl Query {
                 "limit" | "timeoutSeconds" => readable &= value.parse::<i64>().is_ok(),
                 // Anything else than the plain form is judged by the API server alone.
                 "labelSelector" => readable &= is_plain_label_selector(&value),
+                // Read elsewhere; the API server forgets no name for them.
+                "resourceVersion" | "resourceVersionMatch" | "continue" | "sendInitialEvents" => {}
                 _ => readable = false,
             }
         }
@@ -71,8 +74,20 @@ pub fn pairs(raw: &str) -> Result<Vec<(String, String)>, TargetError> {
 }
 
 /// Parameters that may stand only once: the API server takes the first, other readers the last.
-const SINGLE: [&str; 8] =
-    ["watch", "follow", "dryRun", "fieldSelector", "labelSelector", "shardSelector", "limit", "timeoutSeconds"];
+const SINGLE: [&str; 12] = [
+    "watch",
+    "follow",
+    "dryRun",
+    "fieldSelector",
+    "labelSelector",
+    "shardSelector",
+    "limit",
+    "timeoutSeconds",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "continue",
+    "sendInitialEvents",
+];
 
 /// How the API server reads a boolean: everything but `false` and `0` is true, the empty text too.
 fn go_bool(value: &str) -> bool {

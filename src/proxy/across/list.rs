@@ -10,6 +10,7 @@ use super::merge::{self, Document, MergeError};
 use super::query::{Match, Options, add, escape};
 use super::spread::{Answer, Spread, Taken};
 use super::tokens::{Place, Tokens};
+use crate::proxy::past;
 use crate::status::Status;
 
 /// Most warnings that are passed on; the cluster says the same in each namespace.
@@ -113,6 +114,10 @@ pub async fn list(
 
 fn start(members: &Members, options: &Options, pages: &Pages<'_>) -> Result<Start, Status> {
     let Some(token) = &options.proceed else {
+        let theirs = |from: u64| members.permitted.iter().all(|member| member.since.is_some_and(|since| from >= since));
+        if options.revision_number().is_some_and(|from| !theirs(from)) {
+            return Err(past::expired());
+        }
         let exact = (options.matching == Some(Match::Exact)).then(|| options.revision.clone());
         return Ok(Start { at: 0, exact, inner: None });
     };

@@ -17,6 +17,8 @@ pub struct Member {
     pub namespace: String,
     /// UID in the cluster.
     pub uid: String,
+    /// From which resource version on it is its project's.
+    pub since: Option<u64>,
     /// The permit and the groups.
     pub decision: Decision,
 }
@@ -107,7 +109,7 @@ pub fn members(decider: &dyn Decide, ctx: &Context<'_>, request: &ResourceReques
         match decide::authorize_in(decider, &ctx, Some(&resolved)) {
             Ok(decision) => {
                 let uid = claim.namespace_uid.clone().unwrap_or_default();
-                permitted.push(Member { namespace, uid, decision });
+                permitted.push(Member { namespace, uid, since: claim.since, decision });
             }
             Err(why) => {
                 refused.get_or_insert(why);
@@ -123,7 +125,10 @@ pub fn members(decider: &dyn Decide, ctx: &Context<'_>, request: &ResourceReques
         (true, Some(why)) => Err(why),
         (true, None) => Ok(None),
         (false, _) => {
-            let set = SetId::of(permitted.iter().map(|member| (member.namespace.as_str(), member.uid.as_str())));
+            // One that was somebody else's meanwhile is another one.
+            let stays: Vec<String> =
+                permitted.iter().map(|at| format!("{} {}", at.uid, at.since.unwrap_or_default())).collect();
+            let set = SetId::of(permitted.iter().map(|at| at.namespace.as_str()).zip(stays.iter().map(String::as_str)));
             let projects = resolve::own_projects(snapshot, asker.user, asker.scopes, place, now);
             Ok(Some(Members { permitted, left_out, set, projects }))
         }

@@ -420,14 +420,23 @@ impl NamespacesWatch {
         }
         let old = std::mem::replace(&mut self.allowed, allowed);
         let wanted = |name: &String| self.only.as_ref().is_none_or(|only| only == name);
-        let joined: Vec<String> =
-            self.allowed.keys().filter(|name| !old.contains_key(*name) && wanted(name)).cloned().collect();
+        let joined: Vec<String> = self
+            .allowed
+            .iter()
+            .filter(|(name, uid)| old.get(*name) != Some(uid))
+            .map(|(name, _)| name)
+            .filter(|name| wanted(name))
+            .cloned()
+            .collect();
         let there = snapshot.observed(self.cluster.as_str());
         let exists = |name: &str, uid: &str| there.is_some_and(|o| o.namespaces.get(name).is_some_and(|u| **u == *uid));
         // On its way out: deleted in a moment, or given back without our labels.
         let leaving = |name: &str| snapshot.claim(&self.cluster, name).is_some_and(|claim| claim.object.releasing);
         // What is gone is told by the cluster in a moment. What is there and no longer the client's, nobody would tell.
-        let lost = |name: &str, uid: &str| !self.allowed.contains_key(name) && exists(name, uid) && !leaving(name);
+        // One that was made again under its name is another one.
+        let lost = |name: &str, uid: &str| {
+            self.allowed.get(name).is_none_or(|now| *now != *uid) && exists(name, uid) && !leaving(name)
+        };
         if self.shown.iter().any(|(name, uid)| lost(name, uid)) {
             return self.expire("your namespaces changed; list again");
         }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::{Act, protobuf};
+use crate::clusters::names::FIELD_MANAGER;
 use crate::domain::request::pairs;
 use crate::status::Status;
 
@@ -64,6 +65,13 @@ impl Options {
             match key.as_str() {
                 "dryRun" if value == "All" => options.dry_run = true,
                 "dryRun" => return Err(Status::bad_request("dryRun can only be All")),
+                // Server-side apply would take our own fields for the client's, and remove those that it leaves out.
+                "fieldManager" if value == FIELD_MANAGER => {
+                    return Err(Status::bad_request(format!("fieldManager {FIELD_MANAGER:?} is the service's own")));
+                }
+                "fieldManager" if !options.manager.is_empty() => {
+                    return Err(Status::bad_request("fieldManager is given more than once"));
+                }
                 "fieldManager" if value.len() <= 128 && value.chars().all(|c| !c.is_control()) => {
                     options.manager = value;
                 }

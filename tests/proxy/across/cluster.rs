@@ -364,6 +364,7 @@ pub async fn widen(world: &World, numbers: std::ops::Range<usize>, project_uid: 
         let claim = Claim {
             cluster: "demo".into(),
             cluster_uid: CLUSTER_UID.into(),
+            since: Some(2),
             namespace_uid: Some(format!("ns-{namespace}")),
             project: "shop".into(),
             project_uid: project_uid.into(),
