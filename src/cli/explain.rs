@@ -150,8 +150,7 @@ fn told(answer: &Value) -> String {
         }
         format!("no: {user} may not {}", question(answer))
     };
-    let head = head.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
-    format!("{head}\n{}", indented(&rows))
+    format!("{}\n{}", output::disarmed(&head), indented(&rows))
 }
 
 /// Rows without headings, two blanks in.
@@ -201,8 +200,7 @@ fn table_of(answer: &Value) -> String {
     }
     if rows.is_empty() {
         let why = answer["message"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
-        let why = why.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
-        return format!("nobody can {}{why}\n", question(answer));
+        return format!("{}\n", output::disarmed(&format!("nobody can {}{why}", question(answer))));
     }
     output::table(&["who", "name", "role", "by grant"].map(str::to_owned), &rows)
 }

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use super::exit::{Failure, Outcome};
+use crate::resources::validation::is_deceptive;
 
 /// How results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -61,10 +62,15 @@ pub fn structured(format: Format, value: &Value, otherwise: impl FnOnce() -> Str
     }
 }
 
-/// Left-aligned columns, three blanks apart, as kubectl has them. Control characters become `?`: what a server sends
-/// must not drive the terminal.
+/// A line of what a server sends, for a terminal: control characters, and those that turn the direction of writing or
+/// cannot be seen, become `?`.
+pub fn disarmed(text: &str) -> String {
+    text.chars().map(|c| if is_deceptive(c) { '?' } else { c }).collect()
+}
+
+/// Left-aligned columns, three blanks apart, as kubectl has them, with [`disarmed`] cells.
 pub fn table(headers: &[String], rows: &[Vec<String>]) -> String {
-    let clean = |cell: &String| cell.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
+    let clean = |cell: &String| disarmed(cell);
     let lines: Vec<Vec<String>> = std::iter::once(headers.iter().map(|h| clean(&h.to_uppercase())).collect::<Vec<_>>())
         .chain(rows.iter().map(|row| row.iter().map(clean).collect()))
         .collect();
@@ -120,10 +126,12 @@ mod tests {
 
     #[test]
     fn tables_align_and_disarm_control_characters() {
-        let rows =
-            vec![vec!["a".to_owned(), "long value".to_owned()], vec!["bcd\u{1b}[31m".to_owned(), "x".to_owned()]];
+        let rows = vec![
+            vec!["a".to_owned(), "long value".to_owned()],
+            vec!["bcd\u{1b}[31m".to_owned(), "x\u{202e}y".to_owned()],
+        ];
         let shown = table(&["name".to_owned(), "what".to_owned()], &rows);
-        assert_eq!(shown, "NAME       WHAT\na          long value\nbcd?[31m   x\n");
+        assert_eq!(shown, "NAME       WHAT\na          long value\nbcd?[31m   x?y\n");
     }
 
     #[test]

@@ -164,6 +164,30 @@ async fn a_refusal_says_what_is_missing_and_who_can_give_it() {
         assert!(told["remedy"]["text"].as_str().unwrap().contains(remedy), "{query}: {told}");
     }
 
+    // What is changed by Git says so to everybody who may ask, with who can lift it for a time.
+    server
+        .change(Kind::Project, "shop", |project| {
+            project["spec"]["clusters"][0]["changes"] = json!("git");
+            project["spec"]["clusters"][0]["git"] =
+                json!({"repository": "https://git.example.com/shop", "path": "prod"});
+        })
+        .await;
+    let dan = server.client("dan").await;
+    let amy = server.client("amy").await;
+    for (asker, user) in [(&dan, ""), (&amy, "user=dan&"), (&root, "user=dan&")] {
+        let told = why(asker, &format!("{user}verb=delete&resource=pods&namespace=shop-dev&cluster=demo")).await;
+        assert_eq!((&told["allowed"], &told["reason"]), (&json!(false), &json!("changes-by-git")), "{told}");
+        assert!(told["message"].as_str().unwrap().contains("prod in https://git.example.com/shop"), "{told}");
+        assert!(told["remedy"]["text"].as_str().unwrap().contains("spec.expiresAt"), "{told}");
+        assert!(told["remedy"]["by"].to_string().contains("\"amy\""), "{told}");
+    }
+    server
+        .change(Kind::Project, "shop", |project| {
+            project["spec"]["clusters"][0]["changes"] = json!("anyone");
+            project["spec"]["clusters"][0]["git"] = Value::Null;
+        })
+        .await;
+
     // A grant that has ended, one whose role the project does not use, and an account that is cut off.
     server.grant("nell", "User", "nell", "member", "Project", "shop").await;
     server.change(Kind::Grant, "nell-grant", |grant| grant["spec"]["expiresAt"] = json!("2020-01-01T00:00:00Z")).await;

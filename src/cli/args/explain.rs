@@ -36,7 +36,8 @@ VERB is one of get, list, watch, create, update, patch, delete, deletecollection
 pods, po, deployments.apps, widgets.example.com; a subresource is written pods/exec. A path such as /version is asked \
 about with get. About others: platform administrators and auditors anywhere, owners in the namespaces of their project.
 
-Exit codes: 0 permitted; 1 refused; 2 used wrongly.
+Exit codes: 0 permitted; 1 refused (the answer is on standard output), or not answered (the reason is on standard \
+error); 2 used wrongly; 3 the server is not reached or not trusted; 4 not signed in.
 
 Examples:
   bailiwick why create deployments -n shop-dev

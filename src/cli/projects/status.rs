@@ -58,7 +58,7 @@ fn told(value: &Value) -> String {
     }
     out.push_str(&levels_told(text(&value["level"]), &value["levels"]));
     // What comes from clusters must not drive the terminal.
-    out.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
+    out.split('\n').map(output::disarmed).collect::<Vec<_>>().join("\n")
 }
 
 fn stands_out(condition: &Value) -> bool {
@@ -195,7 +195,7 @@ mod tests {
                         {"object": "Job once", "reason": "PodSecurity", "level": "baseline", "count": 1, "last": "x",
                          "findings": [{"check": "host namespaces", "detail": "hostNetwork=true",
                                        "field": "spec.hostNetwork", "section": "host-namespaces"}]},
-                        {"object": "Job odd\u{1b}[31m", "reason": "Other", "count": 1, "last": "x", "message": "denied"},
+                        {"object": "Job odd\u{1b}[31m\u{202e}", "reason": "Other", "count": 1, "last": "x", "message": "denied"},
                     ],
                 }],
             },

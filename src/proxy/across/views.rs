@@ -20,7 +20,8 @@ use super::frames::Ahead;
 use super::members::SetId;
 use super::query::Options;
 
-/// Most views that are remembered. Beyond it, who has most of them loses the one used longest ago.
+/// Most views that are remembered while nobody watches them. Beyond it, who has most of them loses the one used longest
+/// ago.
 const MOST: usize = 20_000;
 /// Most of one account: so many kinds that it lists, in so many projects, with so many differently limited tokens.
 const EACH: usize = 1_000;
@@ -157,6 +158,15 @@ fn account(view: &str) -> &str {
     view.split('\n').next().unwrap_or_default()
 }
 
+/// Forgets the view that was used longest ago. One that a watch holds stays, and the budget of streams bounds how many
+/// these are: a new view in its place would not know what the watch has said, and what of it went ahead.
+fn pop_unwatched(own: &mut LruCache<String, Arc<View>>, except: &str) -> bool {
+    let mut oldest_first = own.iter().rev();
+    let found = oldest_first.find(|(name, view)| *name != except && Arc::strong_count(view) == 1);
+    let found = found.map(|(name, _)| name.clone());
+    found.is_some_and(|name| own.pop(&name).is_some())
+}
+
 impl Known {
     fn peek(&self, view: &str) -> Option<&Arc<View>> {
         self.by_account.get(account(view))?.peek(view)
@@ -171,17 +181,17 @@ impl Known {
         let before = own.len();
         own.put(view.to_owned(), Arc::new(fresh));
         if own.len() > EACH {
-            own.pop_lru();
+            pop_unwatched(own, view);
         }
         self.count += own.len() - before;
         if self.count > MOST {
-            self.forget();
+            self.forget(view);
         }
     }
 
-    fn forget(&mut self) {
+    fn forget(&mut self, except: &str) {
         let Some(most) = self.by_account.values_mut().max_by_key(|own| own.len()) else { return };
-        if most.pop_lru().is_some() {
+        if pop_unwatched(most, except) {
             self.count -= 1;
         }
         self.by_account.retain(|_, own| !own.is_empty());
@@ -322,6 +332,26 @@ mod tests {
         assert_eq!(known.count, MOST);
         assert_eq!(known.by_account.values().map(LruCache::len).sum::<usize>(), MOST);
         assert!(known.by_account.values().all(|own| !own.is_empty()));
+    }
+
+    #[test]
+    fn what_is_watched_is_not_forgotten() {
+        let views = Views::default();
+        views.listed("joe\npods", set(1), 10, Some(0));
+        let watched = views.resumes("joe\npods", set(1), 10).unwrap();
+        for n in 0..EACH + 10 {
+            views.listed(&format!("joe\n{n}"), set(1), 10, Some(0));
+        }
+        watched.handed(30);
+        // What the watch has said counts still: with another set it is not gone on from.
+        assert!(!views.listed("joe\npods", set(2), 30, Some(30)));
+        assert!(views.resumes("joe\npods", set(2), 30).is_none());
+        drop(watched);
+        for n in 0..EACH + 10 {
+            views.listed(&format!("joe\n{n}"), set(1), 11, Some(0));
+        }
+        assert!(views.resumes("joe\npods", set(2), 40).is_none(), "forgotten, once nobody watches");
+        assert_eq!(views.known.lock().count, EACH);
     }
 
     #[test]

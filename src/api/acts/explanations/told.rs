@@ -20,8 +20,9 @@ const LISTED: usize = 20;
 
 /// Refusals whose text is about the question and the roles held, and names nothing else of the account's. The others
 /// list what is the account's, which is for its own eyes.
-const TELLABLE: [&str; 7] = [
+const TELLABLE: [&str; 8] = [
     "no-rule",
+    "changes-by-git",
     "group-out-of-reach",
     "proxy-subresource",
     "cluster-unusable",
@@ -217,6 +218,10 @@ impl Told<'_> {
                 "by": self.granters(self.project().map(|(_, name)| name)),
             }),
             "namespace-exists" => json!({"text": "none needed: it is there already"}),
+            "changes-by-git" => json!({
+                "text": "change it in Git, or a grant with spec.expiresAt; owners of the project can give one",
+                "by": self.granters(self.project().map(|(_, name)| name)),
+            }),
             "group-out-of-reach" => json!({
                 "text": "a platform administrator can add the API group to spec.tenantAPIGroups of the Cluster",
                 "by": self.granters(None),
