@@ -133,7 +133,9 @@ impl Viewed {
     pub fn begins(&mut self, revision: u64) {
         if let Self::Beginning { views, name, set, before } = self {
             views.listed(name, *set, revision, before.take());
-            if let Some(view) = views.resumes(name, *set, revision) {
+            // Also where the client may not go on from this very revision: what the watch says from here on is seen, and
+            // what of it goes ahead is to be known.
+            if let Some(view) = views.of(name, *set) {
                 *self = Self::Known(view);
             }
         }
@@ -242,6 +244,11 @@ impl Views {
         revision >= since
     }
 
+    /// The view, if it is of `set` now.
+    fn of(&self, view: &str, set: SetId) -> Option<Arc<View>> {
+        self.known.lock().get(view).filter(|view| view.set == set).cloned()
+    }
+
     /// The view, if a watch of `set` may go on from `revision`.
     pub fn resumes(&self, view: &str, set: SetId, revision: u64) -> Option<Arc<View>> {
         let mut known = self.known.lock();
@@ -332,6 +339,17 @@ mod tests {
         assert_eq!(known.count, MOST);
         assert_eq!(known.by_account.values().map(LruCache::len).sum::<usize>(), MOST);
         assert!(known.by_account.values().all(|own| !own.is_empty()));
+    }
+
+    #[test]
+    fn a_watch_that_begins_where_another_set_was_seen_is_remembered_all_the_same() {
+        let views = Arc::new(Views::default());
+        views.listed("v", set(1), 10, Some(0));
+        let mut viewed = Viewed::Beginning { views: views.clone(), name: "v".into(), set: set(2), before: None };
+        viewed.begins(10);
+        assert!(views.resumes("v", set(2), 10).is_none(), "the first set was seen there");
+        let Viewed::Known(view) = viewed else { panic!("the watch writes into no view") };
+        assert!(Arc::ptr_eq(&view, &views.resumes("v", set(2), 11).unwrap()));
     }
 
     #[test]
