@@ -70,9 +70,8 @@ pub fn disarmed(text: &str) -> String {
 
 /// Left-aligned columns, three blanks apart, as kubectl has them, with [`disarmed`] cells.
 pub fn table(headers: &[String], rows: &[Vec<String>]) -> String {
-    let clean = |cell: &String| disarmed(cell);
-    let lines: Vec<Vec<String>> = std::iter::once(headers.iter().map(|h| clean(&h.to_uppercase())).collect::<Vec<_>>())
-        .chain(rows.iter().map(|row| row.iter().map(clean).collect()))
+    let lines: Vec<Vec<String>> = std::iter::once(headers.iter().map(|h| disarmed(&h.to_uppercase())).collect())
+        .chain(rows.iter().map(|row| row.iter().map(|cell| disarmed(cell)).collect()))
         .collect();
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width =

@@ -54,11 +54,16 @@ pub(super) enum Ownership {
     Stranger,
 }
 
+/// Whether a namespace says that it is the project's of this UID.
+fn bears(namespace: &DynamicObject, project_uid: &str) -> bool {
+    namespace.labels().get(PROJECT_UID).is_some_and(|uid| uid == project_uid)
+}
+
 /// Whose a namespace is. Its label alone suffices only with the claim's own project UID, which nobody but us sets. A
 /// recorded UID suffices while any project's label stands: after a move it is still the former project's.
 pub(super) fn ownership(claim: &Claim, namespace: &DynamicObject) -> Ownership {
     let labels = namespace.labels();
-    let ours = labels.get(PROJECT_UID) == Some(&claim.project_uid) && labels.contains_key(PROJECT);
+    let ours = bears(namespace, &claim.project_uid) && labels.contains_key(PROJECT);
     let recorded = claim.namespace_uid.is_some() && claim.namespace_uid == namespace.uid();
     match (ours, recorded, labels.contains_key(PROJECT)) {
         (true, ..) | (false, true, true) => Ownership::Ours,
@@ -176,7 +181,7 @@ impl Sight<'_> {
         // Rights of a former owner go before the new one's come, and policies before their label changes.
         let names: BTreeSet<(ObjectKind, &str)> =
             objects.iter().filter_map(|(kind, object)| Some((*kind, object["metadata"]["name"].as_str()?))).collect();
-        let moved = namespace.labels().get(PROJECT_UID).map(String::as_str) != Some(place.project_uid);
+        let moved = !bears(&namespace, place.project_uid);
         let kept = if moved { &BTreeSet::new() } else { &names };
         self.revoke(&claim.namespace, kept, outcome).await?;
         self.remove_others(&claim.namespace, &names, outcome).await?;
@@ -200,9 +205,9 @@ impl Sight<'_> {
             return Ok((Phase::Pending, failures.join("; ")));
         }
         let uid = namespace.uid().unwrap_or_default();
+        let unrecorded = claim.namespace_uid.as_ref() != Some(&uid) || claim.since.is_none();
         // Only what already bears the project's UID is of a time in which it was the project's.
-        let since = namespace.labels().get(PROJECT_UID).map(String::as_str) == Some(place.project_uid);
-        if since && (claim.namespace_uid.as_ref() != Some(&uid) || claim.since.is_none()) {
+        if unrecorded && bears(&namespace, place.project_uid) {
             // A cluster whose resource versions are no numbers has no order of them that could be held against it.
             let since = namespace.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
             let tenancy = &self.shared.tenancy;

@@ -123,8 +123,6 @@ pub async fn serve(
         return Err(malformed(Status::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)));
     }
     let (wide, widest) = (members.permitted.len(), proxy.settings.max_namespaces_per_request);
-    // What is judged for as long as it goes on: those, too, in which it may come to be permitted.
-    let judged = wide + members.left_out.len();
     if wide > widest {
         // No 429: clients would ask the same again and again.
         let message = format!(
@@ -166,7 +164,7 @@ pub async fn serve(
     let mut in_flight = match place {
         Some(place) => place,
         // The namespaces themselves are watched once, but each is judged here for as long as it goes on.
-        None => proxy.enter(caller, long, judged)?,
+        None => proxy.enter(caller, long, members.judged())?,
     };
     let parts = match (long, of_namespaces(request)) {
         (_, true) => {
@@ -299,7 +297,7 @@ pub async fn stands(
 fn spanned(request: &ResourceRequest, members: &Members) -> Spanned {
     match of_namespaces(request) {
         true => Spanned { set: None, width: 1 },
-        false => Spanned { set: Some(members.set), width: members.permitted.len() + members.left_out.len() },
+        false => Spanned { set: Some(members.set), width: members.judged() },
     }
 }
 

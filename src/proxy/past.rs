@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::domain::request::{ResourceRequest, Verb, pairs};
+use crate::records::Claim;
 use crate::status::Status;
 
 /// Most counters that are remembered. Of one that is forgotten, clients list anew once.
@@ -88,9 +89,12 @@ pub fn expired() -> Status {
     Status::expired("the resource version is from before the namespace was its project's; list again")
 }
 
-/// Where counters of their own stood when they were first asked about, by namespace and resource.
+/// A resource in a namespace, in its project's time: UID of the namespace, UID of the project, `since`, group, resource.
+type Stay = (String, String, u64, String, String);
+
+/// Where counters of their own stood when they were first asked about.
 pub struct Past {
-    counters: Mutex<LruCache<(String, String), u64>>,
+    counters: Mutex<LruCache<Stay, u64>>,
 }
 
 /// What is known without asking the cluster.
@@ -100,8 +104,15 @@ pub enum Known {
     Own,
     /// Somebody else's, or unknown whose.
     Past,
-    /// To be settled by where the cluster stands.
-    Ask,
+    /// To be settled by where the cluster stands, with [`Past::settle`].
+    Ask(Question),
+}
+
+/// What is to be settled.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Question {
+    stay: Stay,
+    from: u64,
 }
 
 impl Default for Past {
@@ -111,28 +122,29 @@ impl Default for Past {
 }
 
 impl Past {
-    /// Judges by what is known. `since` is that of the claim; `stay` names the namespace in its project's time.
-    pub fn known(&self, since: Option<u64>, stay: &str, resource: &str, reach: Reach) -> Known {
-        let (Some(since), Reach::To(from)) = (since, reach) else { return Known::Past };
+    /// Judges by what is known.
+    pub fn known(&self, claim: &Claim, request: &ResourceRequest, reach: Reach) -> Known {
+        let (Some(since), Reach::To(from)) = (claim.since, reach) else { return Known::Past };
         if from >= since {
             return Known::Own;
         }
-        let mut counters = self.counters.lock();
-        match counters.get(&(stay.to_owned(), resource.to_owned())) {
+        let uid = claim.namespace_uid.clone().unwrap_or_default();
+        let stay = (uid, claim.project_uid.clone(), since, request.group.clone(), request.resource.clone());
+        match self.counters.lock().get(&stay) {
             Some(first) if from >= *first => Known::Own,
             Some(_) => Known::Past,
-            None => Known::Ask,
+            None => Known::Ask(Question { stay, from }),
         }
     }
 
-    /// Judges by where the cluster stands with this resource. Below `since`, the counter is not the one of namespaces.
-    pub fn asked(&self, since: u64, stay: &str, resource: &str, from: u64, stands: u64) -> bool {
-        if stands >= since {
+    /// Whether it is the project's own time, by where the cluster stands with the resource. Below `since`, its counter is
+    /// not the one of namespaces.
+    pub fn settle(&self, question: Question, stands: u64) -> bool {
+        let Question { stay, from } = question;
+        if stands >= stay.2 {
             return false;
         }
-        let mut counters = self.counters.lock();
-        let first = *counters.get_or_insert((stay.to_owned(), resource.to_owned()), || stands);
-        from >= first
+        from >= *self.counters.lock().get_or_insert(stay, || stands)
     }
 }
 
@@ -171,21 +183,38 @@ mod tests {
         assert_eq!(reaches("get", "resourceVersion=17"), None);
     }
 
+    fn claim(since: Option<u64>, project: &str) -> Claim {
+        serde_json::from_value(serde_json::json!({
+            "cluster": "demo", "cluster_uid": "c", "namespace": "shop-web", "namespace_uid": "n", "project": project,
+            "project_uid": project, "origin": "created", "releasing": false, "since": since, "created_by": "jane",
+            "created_at": "2026-01-01T00:00:00Z",
+        }))
+        .unwrap()
+    }
+
     #[test]
     fn the_past_ends_where_the_project_began() {
         let past = Past::default();
-        let known = |since, from| past.known(since, "shop", "secrets", Reach::To(from));
-        assert_eq!(known(Some(20), 20), Known::Own);
-        assert_eq!(known(Some(20), 19), Known::Ask);
-        assert_eq!(known(None, 30), Known::Past, "nothing is known yet");
-        assert_eq!(past.known(Some(20), "shop", "secrets", Reach::Unknown), Known::Past);
-        assert!(!past.asked(20, "shop", "secrets", 19, 25), "the counter of namespaces");
-        assert_eq!(known(Some(20), 19), Known::Ask, "which is not remembered");
+        let of = |resource: &str| ResourceRequest::asked("list", "", "v1", resource, "", "shop-web", "").unwrap();
+        let shop = claim(Some(20), "shop");
+        let known = |claim: &Claim, resource: &str, from| past.known(claim, &of(resource), Reach::To(from));
+        let settle = |claim: &Claim, resource: &str, from, stands| match known(claim, resource, from) {
+            Known::Ask(question) => past.settle(question, stands),
+            known => panic!("{known:?}"),
+        };
+        assert_eq!(known(&shop, "secrets", 20), Known::Own);
+        assert_eq!(known(&claim(None, "shop"), "secrets", 30), Known::Past, "nothing is known yet");
+        assert_eq!(past.known(&shop, &of("secrets"), Reach::Unknown), Known::Past);
+        assert!(!settle(&shop, "secrets", 19, 25), "the counter of namespaces");
+        assert!(matches!(known(&shop, "secrets", 19), Known::Ask(_)), "which is not remembered");
         // A counter of its own stands lower; from where it stood first, it is the project's.
-        assert!(past.asked(20, "shop", "events", 5, 5));
-        assert!(!past.asked(20, "shop", "events", 4, 9));
-        assert_eq!(past.known(Some(20), "shop", "events", Reach::To(6)), Known::Own);
-        assert_eq!(past.known(Some(20), "shop", "events", Reach::To(4)), Known::Past);
-        assert_eq!(past.known(Some(20), "other", "events", Reach::To(6)), Known::Ask);
+        assert!(settle(&shop, "events", 5, 5));
+        assert_eq!(known(&shop, "events", 6), Known::Own);
+        assert_eq!(known(&shop, "events", 4), Known::Past);
+        // Another project's time, and a later one of the same project, are others.
+        for other in [claim(Some(20), "other"), claim(Some(40), "shop")] {
+            assert!(!settle(&other, "events", 6, 9));
+            assert_eq!(known(&other, "events", 8), Known::Past);
+        }
     }
 }

@@ -5,6 +5,7 @@ mod finish;
 mod intake;
 mod own_namespaces;
 mod places;
+mod reach_back;
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -28,7 +29,7 @@ use super::budget::{Budget, Limits, Most};
 use super::decide::{self, Asker, Context, Decide, Decision, Refusal, Rules};
 use super::meters;
 use super::namespaces::{self, Act, OwnNamespaces, Plan};
-use super::past::{self, Past};
+use super::past::Past;
 use super::reviews::{self, Answer, Encoding, Review};
 use super::rewrite::{self, Identity};
 use super::streams::{Registered, StreamKey, Streams};
@@ -37,7 +38,7 @@ use super::upgrade;
 use crate::audit::{Audit, Stage, Surface, What};
 use crate::clusters::outgoing::Outgoing;
 use crate::clusters::upstream::{ClusterBody, MOST_STREAMS, Upstream, UpstreamError, Upstreams, Way};
-use crate::domain::request::{RequestInfo, ResourceRequest, Verb};
+use crate::domain::request::{RequestInfo, Verb};
 use crate::identity::last_used::LastUsed;
 use crate::identity::tokens::{self, Caller};
 use crate::index::{Impersonation, Index};
@@ -388,44 +389,6 @@ impl Proxy {
         let asker = Asker { user: &owner.object, scopes: &caller.token.record.scopes };
         let ctx = Context { snapshot: &snapshot, asker, place: place(target), request: &target.request, now };
         decide::authorize(&*self.decider, &ctx).map(|_| ())
-    }
-
-    /// Refuses what reaches back behind the time in which the namespace is its project's.
-    async fn reach_back(
-        &self,
-        ctx: &Context<'_>,
-        target: &Target,
-        upstream: &Upstream,
-        caller: &Caller,
-        impersonation: Impersonation,
-        id: &str,
-    ) -> Result<(), Refusal> {
-        let RequestInfo::Resource(request) = &target.request else { return Ok(()) };
-        let query = target.forward.split_once('?').map_or("", |(_, query)| query);
-        let Some(reach) = past::reach(request, query) else { return Ok(()) };
-        let expired = || refusal("expired-version", past::expired());
-        let claim = ctx.snapshot.claim(&target.cluster, &request.namespace).ok_or_else(expired)?;
-        let claim = &claim.object;
-        let stay = format!("{} {}", claim.namespace_uid.as_deref().unwrap_or_default(), claim.project_uid);
-        let resource = format!("{} {}", request.group, request.resource);
-        match (self.past.known(claim.since, &stay, &resource, reach), claim.since, reach) {
-            (past::Known::Own, ..) => Ok(()),
-            (past::Known::Ask, Some(since), past::Reach::To(from)) => {
-                // Asked under the caller's identity, so only where the caller may list.
-                let mut list: ResourceRequest = request.clone();
-                list.verb = Verb::List;
-                list.name.clear();
-                let list = RequestInfo::Resource(list);
-                let decision = decide::authorize(&*self.decider, &Context { request: &list, ..*ctx });
-                let asked = match decision {
-                    Ok(decision) => across::stands(self, request, decision, upstream, caller, impersonation, id).await,
-                    Err(_) => None,
-                };
-                let own = asked.is_some_and(|stands| self.past.asked(since, &stay, &resource, from, stands));
-                own.then_some(()).ok_or_else(expired)
-            }
-            _ => Err(expired()),
-        }
     }
 
     /// Enters what was admitted a moment ago, and judges it at once: what changed since was not watched for.

@@ -21,9 +21,10 @@ use serde_json::{Value, json};
 
 pub use input::{Document, InputError};
 
+use crate::cli::output;
 use crate::domain::{names as domain_names, rbac};
 use crate::resources::API_VERSION;
-use crate::resources::validation::{ResourceKind, cleaned_line, is_deceptive};
+use crate::resources::validation::{ResourceKind, cleaned_line};
 
 /// Annotation that names the Rancher object which a resource was made from.
 pub const IMPORTED_FROM: &str = "bailiwick.dev/imported-from";
@@ -206,7 +207,7 @@ impl Losses {
 
 /// A text of the export as it may stand in a message: one line, bounded, without anything that drives a terminal.
 fn disarmed(text: &str) -> String {
-    text.chars().take(MAX_TEXT).map(|c| if is_deceptive(c) { '?' } else { c }).collect()
+    output::disarmed(&text.chars().take(MAX_TEXT).collect::<String>())
 }
 
 /// A name for people, if the text can be made one; a loss where it had to be changed.

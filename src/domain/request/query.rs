@@ -31,7 +31,7 @@ impl Query {
                 return Err(Refused(
                     "gives a parameter more than once that may stand only once (watch, follow, dryRun, fieldSelector, \
                      labelSelector, shardSelector, limit, timeoutSeconds, resourceVersion, resourceVersionMatch, \
-                     continue, sendInitialEvents)",
+                     continue, sendInitialEvents, fieldManager)",
                 ));
             }
             match key.as_str() {
@@ -42,9 +42,9 @@ impl Query {
                 "limit" | "timeoutSeconds" => readable &= value.parse::<i64>().is_ok(),
                 // Anything else than the plain form is judged by the API server alone.
                 "labelSelector" => readable &= is_plain_label_selector(&value),
+                "shardSelector" => readable = false,
                 // Read elsewhere; the API server forgets no name for them.
-                "resourceVersion" | "resourceVersionMatch" | "continue" | "sendInitialEvents" => {}
-                _ => readable = false,
+                _ => {}
             }
         }
         if query.name.is_some() && !readable {
@@ -74,7 +74,7 @@ pub fn pairs(raw: &str) -> Result<Vec<(String, String)>, TargetError> {
 }
 
 /// Parameters that may stand only once: the API server takes the first, other readers the last.
-const SINGLE: [&str; 12] = [
+const SINGLE: [&str; 13] = [
     "watch",
     "follow",
     "dryRun",
@@ -87,6 +87,7 @@ const SINGLE: [&str; 12] = [
     "resourceVersionMatch",
     "continue",
     "sendInitialEvents",
+    "fieldManager",
 ];
 
 /// How the API server reads a boolean: everything but `false` and `0` is true, the empty text too.

@@ -36,20 +36,22 @@ pub struct Members {
     pub projects: Option<BTreeSet<String>>,
 }
 
-/// A set of namespaces, by name and UID.
+/// A set of namespaces, by name, UID and the time from which on they are their projects'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SetId([u8; 16]);
 
 impl SetId {
-    /// Of names and UIDs, sorted by name.
-    pub(super) fn of<'a>(members: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    /// Of names, UIDs, and the resource versions from which on they are their projects', sorted by name. One that was
+    /// somebody else's meanwhile is another one.
+    pub(super) fn of<'a>(members: impl IntoIterator<Item = (&'a str, &'a str, Option<u64>)>) -> Self {
         let mut hash = Sha256::new();
-        for (namespace, uid) in members {
-            // Neither can hold a line feed.
+        for (namespace, uid, since) in members {
+            // Neither can hold a line feed, and what follows is of one length.
             hash.update(namespace.as_bytes());
             hash.update(b"\n");
             hash.update(uid.as_bytes());
             hash.update(b"\n");
+            hash.update(since.unwrap_or_default().to_be_bytes());
         }
         let digest: [u8; 32] = hash.finalize().into();
         let mut id = [0; 16];
@@ -125,10 +127,7 @@ pub fn members(decider: &dyn Decide, ctx: &Context<'_>, request: &ResourceReques
         (true, Some(why)) => Err(why),
         (true, None) => Ok(None),
         (false, _) => {
-            // One that was somebody else's meanwhile is another one.
-            let stays: Vec<String> =
-                permitted.iter().map(|at| format!("{} {}", at.uid, at.since.unwrap_or_default())).collect();
-            let set = SetId::of(permitted.iter().map(|at| at.namespace.as_str()).zip(stays.iter().map(String::as_str)));
+            let set = SetId::of(permitted.iter().map(|at| (at.namespace.as_str(), at.uid.as_str(), at.since)));
             let projects = resolve::own_projects(snapshot, asker.user, asker.scopes, place, now);
             Ok(Some(Members { permitted, left_out, set, projects }))
         }
@@ -162,6 +161,11 @@ impl Members {
             *by_project.entry(member.decision.project.as_deref().unwrap_or_default()).or_default() += 1;
         }
         Shares { by_project, namespaces: self.permitted.len() }
+    }
+
+    /// Number of the caller's namespaces, all of which are judged for as long as a watch goes on.
+    pub fn judged(&self) -> usize {
+        self.permitted.len() + self.left_out.len()
     }
 
     /// For people: where it is permitted.

@@ -420,14 +420,9 @@ impl NamespacesWatch {
         }
         let old = std::mem::replace(&mut self.allowed, allowed);
         let wanted = |name: &String| self.only.as_ref().is_none_or(|only| only == name);
-        let joined: Vec<String> = self
-            .allowed
-            .iter()
-            .filter(|(name, uid)| old.get(*name) != Some(uid))
-            .map(|(name, _)| name)
-            .filter(|name| wanted(name))
-            .cloned()
-            .collect();
+        let is_new = |name: &String, uid: &_| old.get(name) != Some(uid) && wanted(name);
+        let joined: Vec<String> =
+            self.allowed.iter().filter(|(name, uid)| is_new(name, *uid)).map(|(name, _)| name.clone()).collect();
         let there = snapshot.observed(self.cluster.as_str());
         let exists = |name: &str, uid: &str| there.is_some_and(|o| o.namespaces.get(name).is_some_and(|u| **u == *uid));
         // On its way out: deleted in a moment, or given back without our labels.

@@ -251,9 +251,7 @@ impl Views {
 
     /// The view, if a watch of `set` may go on from `revision`.
     pub fn resumes(&self, view: &str, set: SetId, revision: u64) -> Option<Arc<View>> {
-        let mut known = self.known.lock();
-        let view = known.get(view)?;
-        (view.set == set && revision >= view.since()).then(|| view.clone())
+        self.of(view, set).filter(|view| revision >= view.since())
     }
 }
 

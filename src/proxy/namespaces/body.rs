@@ -69,9 +69,6 @@ impl Options {
                 "fieldManager" if value == FIELD_MANAGER => {
                     return Err(Status::bad_request(format!("fieldManager {FIELD_MANAGER:?} is the service's own")));
                 }
-                "fieldManager" if !options.manager.is_empty() => {
-                    return Err(Status::bad_request("fieldManager is given more than once"));
-                }
                 "fieldManager" if value.len() <= 128 && value.chars().all(|c| !c.is_control()) => {
                     options.manager = value;
                 }

@@ -254,7 +254,7 @@ impl World {
     fn set(&self) -> SetId {
         let named: Vec<(String, String)> =
             self.own.iter().map(|namespace| (namespace.to_string(), self.uids[*namespace].to_string())).collect();
-        SetId::of(named.iter().map(|(name, uid)| (name.as_str(), uid.as_str())))
+        SetId::of(named.iter().map(|(name, uid)| (name.as_str(), uid.as_str(), None)))
     }
 
     fn truth(&self) -> Objects {
