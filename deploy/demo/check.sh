@@ -95,7 +95,7 @@ copy_there_and_back() {
 	pod=$(web_pod shop@demo shop-web)
 	head -c 3000000 /dev/urandom >"$WORK/tmp/there"
 	# kubectl takes what stands before a colon for a Pod, so the local files are named relative to here.
-	cd "$WORK/tmp"
+	cd "$WORK/tmp" || return
 	kubectl --context shop@demo cp --retries=3 there "$pod:copied"
 	kubectl --context shop@demo cp --retries=3 "$pod:copied" back
 	cmp there back && echo "3000000 bytes, byte-exact both ways"
@@ -322,6 +322,8 @@ walk_administration() {
 		-- kubectl --context demo create namespace lab
 	check "and owners delete what was made so" by shop-owner has 'deleted' \
 		-- kubectl --context demo delete namespace shop-lab
+	check "The project is as it should be again" by admin has 'condition met' \
+		-- kubectl wait --for=condition=Ready project/shop --timeout=30s
 	check "The platform with plain kubectl" by admin has 'shop +.*True' has 'billing +.*True' \
 		-- kubectl get projects
 	check "An auditor reads everything" by auditor has '^shop ' has '^billing ' -- bailiwick get projects
