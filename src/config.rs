@@ -3,6 +3,8 @@
 //! Everything is typed and checked before anything is opened. Unknown keys are refused, with the line they stand on.
 
 mod budgets;
+#[cfg(test)]
+mod documented;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,8 +16,9 @@ pub use self::budgets::Proxy;
 use crate::cli::args::ServeArgs;
 use crate::proxy::ProxySettings;
 
-/// The configuration file.
+/// The configuration file. `docs/configuration.md` explains it to people.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub struct File {
     /// Directory of the embedded store, the audit log and generated certificates.
@@ -42,6 +45,7 @@ pub struct File {
 
 /// Certificate of the listener. Without one, the service makes a CA and a certificate in its data directory.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
     /// Certificate chain (PEM), read again when it changes.
@@ -54,6 +58,7 @@ pub struct Tls {
 
 /// Where the master key comes from. Without this, it is made at the first start and kept in the data directory.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub struct MasterKey {
     /// File with 32 bytes in base64 a line: the first line seals, all of them open. Read again when it changes.

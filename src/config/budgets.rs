@@ -14,6 +14,7 @@ use crate::proxy::ProxySettings;
 /// *Streams* are long-running responses: watches, logs that are followed, sessions. A list or watch across namespaces counts
 /// as often as the cluster is asked at a time. `docs/budgets.md` says how the budgets are shared.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub struct Proxy {
     /// Streams of one account, on all clusters together. 2500 where absent.
