@@ -271,11 +271,8 @@ struct Owner {
 
 impl Owner {
     fn place(&self, cluster: &str) -> Result<&ProjectCluster, TenancyError> {
-        let places = &self.project.spec.clusters;
-        places
-            .iter()
-            .find(|place| place.cluster == cluster)
-            .ok_or_else(|| TenancyError::NotOnCluster { project: self.name.clone(), cluster: cluster.to_owned() })
+        let missing = || TenancyError::NotOnCluster { project: self.name.clone(), cluster: cluster.to_owned() };
+        self.project.spec.on(cluster).ok_or_else(missing)
     }
 }
 

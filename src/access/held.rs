@@ -187,7 +187,7 @@ impl<'a> Held<'a> {
                 TargetKind::Platform => {}
                 TargetKind::Project => role_by(grant, project).into_iter().for_each(|role| self.add(role)),
                 TargetKind::Cluster => {
-                    if stored.object.spec.clusters.iter().any(|place| place.cluster == grant.target.name) {
+                    if stored.object.spec.on(&grant.target.name).is_some() {
                         self.add("project:viewer");
                     }
                 }

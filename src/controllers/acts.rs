@@ -154,7 +154,7 @@ impl NamespaceActs for Controllers {
         let snapshot = self.shared.index.snapshot();
         let owner = snapshot.projects.get(project).ok_or_else(|| TenancyError::NoProject(project.to_owned()))?;
         let (spec, uid) = (&owner.object.spec, owner.object.metadata.uid.clone().unwrap_or_default());
-        let there = spec.clusters.iter().find(|place| place.cluster == cluster);
+        let there = spec.on(cluster);
         let there =
             there.ok_or_else(|| TenancyError::NotOnCluster { project: project.into(), cluster: cluster.into() })?;
         names::origin(project, there, namespace)?;

@@ -125,8 +125,7 @@ pub fn references_to(kind: Kind, name: &str, snapshot: &Snapshot) -> Vec<String>
         }
         Kind::Cluster => {
             grants(&|g| g.target.kind == TargetKind::Cluster && g.target.name == name);
-            let projects =
-                snapshot.projects.iter().filter(|(_, p)| p.object.spec.clusters.iter().any(|c| c.cluster == name));
+            let projects = snapshot.projects.iter().filter(|(_, project)| project.object.spec.on(name).is_some());
             found.extend(projects.map(|(project, _)| format!("project {project:?}")));
             let claims = snapshot.claims_on(name).map(|claim| &claim.object);
             found.extend(claims.map(|c| format!("namespace {:?} of project {:?}", c.namespace, c.project)));

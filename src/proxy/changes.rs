@@ -30,7 +30,7 @@ impl ByGit<'_> {
 /// Whether a person needs a grant that ends in order to change what the project has on the cluster; `None` where they do
 /// not, and for machines.
 pub fn by_git<'a>(project: &'a Project, cluster: &str, user: &User) -> Option<ByGit<'a>> {
-    let place = project.spec.clusters.iter().find(|place| place.cluster == cluster)?;
+    let place = project.spec.on(cluster)?;
     let person = match user.spec.type_ {
         UserType::Human => true,
         UserType::Machine => false,

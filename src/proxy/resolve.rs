@@ -210,9 +210,7 @@ pub fn knows_cluster(snapshot: &Snapshot, user: &User, scopes: &TokenScopes, pla
     let holds = |project: &str| {
         snapshot.granted_project(project).is_some_and(|project| {
             let Project { metadata, spec, .. } = &project.object.object;
-            scopes.project(metadata.uid.as_deref())
-                && spec.clusters.iter().any(|at| at.cluster == place.cluster)
-                && holder.has_any_on(project)
+            scopes.project(metadata.uid.as_deref()) && spec.on(place.cluster).is_some() && holder.has_any_on(project)
         })
     };
     let here = snapshot.projects_on(place.cluster);
@@ -248,7 +246,7 @@ pub fn own_projects(
                 let Some(project) = project.filter(|_| place.project.is_none_or(|narrow| narrow == target.name)) else {
                     continue;
                 };
-                let here = project.spec.clusters.iter().any(|at| at.cluster == place.cluster);
+                let here = project.spec.on(place.cluster).is_some();
                 let uid = project.metadata.uid.as_deref();
                 if here && scopes.project(uid) {
                     uids.extend(uid.map(str::to_owned));

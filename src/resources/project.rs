@@ -82,6 +82,20 @@ pub struct ProjectCluster {
     pub shares: BTreeMap<String, BTreeMap<String, String>>,
 }
 
+impl ProjectSpec {
+    /// The project's place on a cluster; `None` where it has none.
+    pub fn on(&self, cluster: &str) -> Option<&ProjectCluster> {
+        self.clusters.iter().find(|place| place.cluster == cluster)
+    }
+}
+
+impl ProjectCluster {
+    /// Whether a namespace of this name is declared here.
+    pub fn declares(&self, namespace: &str) -> bool {
+        self.namespaces.iter().any(|declared| declared == namespace)
+    }
+}
+
 /// By what a project's namespaces on a cluster are changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

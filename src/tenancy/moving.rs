@@ -31,7 +31,7 @@ impl Tenancy {
         let from = self.living_project(from_project).await?;
         let to = self.living_project(to_project).await?;
         let place = to.place(cluster)?;
-        let declared = place.namespaces.iter().any(|name| name == namespace);
+        let declared = place.declares(namespace);
         if !declared && place.max_namespaces.is_none() {
             names::origin(to_project, place, namespace)?;
         }

@@ -4,7 +4,7 @@ use super::TenancyError;
 use crate::domain::names::{check_label, is_system_namespace};
 use crate::index::Snapshot;
 use crate::records::ClaimOrigin;
-use crate::resources::project::ProjectCluster;
+use crate::resources::project::{ProjectCluster, ProjectSpec};
 
 /// Checks a name for its form: an RFC 1123 label, and none of the cluster's own namespaces.
 pub fn check(namespace: &str) -> Result<(), TenancyError> {
@@ -18,7 +18,7 @@ pub fn check(namespace: &str) -> Result<(), TenancyError> {
 /// Whether the project may have a namespace of this name on the cluster, and where the wish for it then stands.
 pub fn origin(project: &str, place: &ProjectCluster, namespace: &str) -> Result<ClaimOrigin, TenancyError> {
     check(namespace)?;
-    if place.namespaces.iter().any(|declared| declared == namespace) {
+    if place.declares(namespace) {
         return Ok(ClaimOrigin::Declared);
     }
     let prefix = place.prefix.as_deref().filter(|prefix| !prefix.is_empty());
@@ -43,15 +43,8 @@ pub fn origin(project: &str, place: &ProjectCluster, namespace: &str) -> Result<
 
 /// Whether another project's spec declares the name on the cluster.
 pub fn declared_elsewhere(snapshot: &Snapshot, project: &str, cluster: &str, namespace: &str) -> bool {
-    snapshot.projects.iter().any(|(name, other)| {
-        **name != *project
-            && other
-                .object
-                .spec
-                .clusters
-                .iter()
-                .any(|place| place.cluster == cluster && place.namespaces.iter().any(|declared| declared == namespace))
-    })
+    let declares = |spec: &ProjectSpec| spec.on(cluster).is_some_and(|place| place.declares(namespace));
+    snapshot.projects.iter().any(|(name, other)| **name != *project && declares(&other.object.spec))
 }
 
 #[cfg(test)]

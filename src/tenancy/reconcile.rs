@@ -293,8 +293,8 @@ fn plan(
     let mut releases = vec![];
     for claim in claims.iter().filter(|claim| !claim.releasing) {
         let (cluster, namespace) = (claim.cluster.clone(), claim.namespace.clone());
-        let place = project.spec.clusters.iter().find(|place| place.cluster == cluster);
-        let declared = place.is_some_and(|place| place.namespaces.contains(&namespace));
+        let place = project.spec.on(&cluster);
+        let declared = place.is_some_and(|place| place.declares(&namespace));
         match (claim.origin, declared, place) {
             (ClaimOrigin::Declared, false, _) => releases.push(Act::Release { cluster, namespace }),
             (ClaimOrigin::Created, true, _) => acts.push(Act::Adopt { cluster, namespace }),

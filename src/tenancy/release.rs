@@ -26,12 +26,7 @@ impl Tenancy {
             cluster: cluster.to_owned(),
             namespace: namespace.to_owned(),
         };
-        let declared = owner
-            .project
-            .spec
-            .clusters
-            .iter()
-            .any(|place| place.cluster == cluster && place.namespaces.iter().any(|declared| declared == namespace));
+        let declared = owner.project.spec.on(cluster).is_some_and(|place| place.declares(namespace));
         let found = self.claim(cluster, namespace).await?.ok_or_else(not_owned)?;
         if found.object.project_uid != owner.uid {
             return Err(not_owned());

@@ -13,7 +13,7 @@ use crate::index::Snapshot;
 pub fn desired(snapshot: &Snapshot, cluster: &str, listed: &BTreeSet<String>) -> BTreeMap<String, Value> {
     let mut names: BTreeSet<&str> = BUILT_IN.into_iter().collect();
     for project in snapshot.projects.values() {
-        if project.object.spec.clusters.iter().any(|place| place.cluster == cluster) {
+        if project.object.spec.on(cluster).is_some() {
             names.extend(project.object.spec.roles.iter().map(String::as_str));
         }
     }

@@ -188,12 +188,8 @@ fn delete(asked: &Asked, ctx: &Context<'_>) -> Result<Deletion, Refusal> {
         );
         return Err(refused(about(Status::forbidden(message), name)));
     }
-    let spec = ctx.snapshot.projects.get(project.as_str()).map(|project| &project.object.spec);
-    let declared = spec
-        .into_iter()
-        .flat_map(|spec| &spec.clusters)
-        .any(|place| place.cluster == cluster && place.namespaces.iter().any(|declared| declared == name));
-    if declared {
+    let owner = ctx.snapshot.projects.get(project.as_str());
+    if owner.and_then(|owner| owner.object.spec.on(cluster)).is_some_and(|place| place.declares(name)) {
         let message = format!(
             "namespaces {name:?} is forbidden: it is declared by project {project:?}; remove it from spec.clusters of the \
              project to delete it"

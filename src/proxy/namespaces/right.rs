@@ -50,8 +50,7 @@ pub fn held_back<'a>(ctx: &Context<'a>, project: &str, verb: &str) -> Option<ByG
 pub fn creations_held_back<'a>(ctx: &Context<'a>, name: &str) -> Option<ByGit<'a>> {
     named(ctx).into_iter().find_map(|project| {
         let by_git = held_back(ctx, project, "create")?;
-        let spec = &ctx.snapshot.projects.get(project)?.object.spec;
-        let place = spec.clusters.iter().find(|place| place.cluster == ctx.place.cluster)?;
+        let place = ctx.snapshot.projects.get(project)?.object.spec.on(ctx.place.cluster)?;
         (name.is_empty() || names::origin(project, place, name).is_ok()).then_some(by_git)
     })
 }
@@ -67,7 +66,7 @@ fn looked_at<'a>(ctx: &Context<'a>, project: &str, verb: &str) -> Option<Result<
     if !open {
         return None;
     }
-    let place = stored.object.spec.clusters.iter().find(|place| place.cluster == ctx.place.cluster)?;
+    let place = stored.object.spec.on(ctx.place.cluster)?;
     // Without the rules nothing is allowed; the service does not start without them.
     let access = Access::shared().ok()?;
     let mut rights = ctx.snapshot.holdings(ctx.asker.user, ctx.now).filter_map(|grant| {
@@ -133,7 +132,7 @@ pub fn is_absent(ctx: &Context<'_>, request: &ResourceRequest) -> bool {
         let theirs = target.kind == TargetKind::Project
             && ctx.place.project.is_none_or(|narrow| narrow == target.name)
             && ctx.asker.scopes.project(uid);
-        let place = project.object.spec.clusters.iter().find(|place| place.cluster == ctx.place.cluster);
+        let place = project.object.spec.on(ctx.place.cluster);
         let prefixed = place
             .and_then(|place| place.prefix.as_deref())
             .is_some_and(|prefix| !prefix.is_empty() && name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty()));

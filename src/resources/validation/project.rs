@@ -53,9 +53,7 @@ pub fn validate_project(
         if clusters[..at].iter().any(|earlier| earlier.cluster == cluster.cluster) {
             causes.duplicate(format!("spec.clusters[{at}].cluster"), &cluster.cluster);
         }
-        let before = old
-            .and_then(|old| old.spec.as_ref())
-            .and_then(|spec| spec.clusters.iter().find(|before| before.cluster == cluster.cluster));
+        let before = old.and_then(|old| old.spec.as_ref()).and_then(|spec| spec.on(&cluster.cluster));
         let place = Place { field: format!("spec.clusters[{at}]"), project: name, old, before, refs };
         place.check(cluster, causes);
     }
@@ -298,7 +296,7 @@ impl Place<'_> {
     }
 
     fn is_ours(&self, place: &ProjectCluster, namespace: &str) -> bool {
-        place.namespaces.iter().any(|declared| declared == namespace)
+        place.declares(namespace)
             || place.prefix.as_deref().is_some_and(|prefix| namespace.starts_with(prefix))
             || self.refs.claims_on(&place.cluster).iter().any(|c| c.namespace == namespace && self.owns(c))
     }
